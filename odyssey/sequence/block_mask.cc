@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "odyssey/sequence/block_mask.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "odyssey/base/error.h"
+
+namespace odyssey {
+namespace {
+
+// Rows that share a segment id and lie on one arithmetic progression.
+struct Piece {
+  Run run;
+  int32_t segment = 1;
+};
+
+std::vector<Piece> cut_by_segment(const BlockRows& rows) {
+  std::vector<Piece> pieces;
+  int64_t row = 0;
+  for (const Run& run : rows.runs) {
+    for (int64_t begin = 0; begin < run.count;) {
+      int64_t end = run.count;
+      int32_t segment = 1;
+      if (!rows.segments.empty()) {
+        segment = rows.segments[row + begin];
+        end = begin + 1;
+        while (end < run.count && rows.segments[row + end] == segment) ++end;
+      }
+      if (segment != 0) {
+        pieces.push_back({{run.first + begin * run.stride, end - begin, run.stride}, segment});
+      }
+      begin = end;
+    }
+    row += run.count;
+  }
+  return pieces;
+}
+
+// How many positions of `run` lie in [least, most].
+int64_t count_within(const Run& run, Bounds bounds) {
+  const int64_t begin =
+      bounds.least <= run.first ? 0 : (bounds.least - run.first + run.stride - 1) / run.stride;
+  const int64_t end = bounds.most < run.first ? 0 : (bounds.most - run.first) / run.stride + 1;
+  return std::max<int64_t>(0, std::min(end, run.count) - std::min(begin, run.count));
+}
+
+// The keys that one query may see.
+Bounds visible_keys(MaskKind kind, int64_t window, int64_t query) {
+  constexpr int64_t kFar = std::numeric_limits<int64_t>::max() / 2;
+  switch (kind) {
+    case MaskKind::kCausal:
+      return {0, query};
+    case MaskKind::kFull:
+      return {0, kFar};
+    case MaskKind::kLocalSliding:
+      return {query - window + 1, query};
+    case MaskKind::kChunk:
+      return {query / window * window, query};
+  }
+  return {0, -1};
+}
+
+Bounds bounds_of(const Run& run) {
+  return {run.first, run.first + (run.count - 1) * run.stride};
+}
+
+}  // namespace
+
+std::string_view name_of(MaskKind kind) {
+  switch (kind) {
+    case MaskKind::kCausal:
+      return "causal";
+    case MaskKind::kFull:
+      return "full";
+    case MaskKind::kLocalSliding:
+      return "local_sliding";
+    case MaskKind::kChunk:
+      return "chunk";
+  }
+  return "?";
+}
+
+Visibility classify(MaskKind kind, int64_t window, Bounds query, Bounds key) {
+  if (kind == MaskKind::kFull) return Visibility::kFull;
+  if (key.least > query.most) return Visibility::kHidden;
+  bool all = key.most <= query.least;
+  if (kind == MaskKind::kLocalSliding) {
+    if (query.least - key.most >= window) return Visibility::kHidden;
+    all = all && query.most - key.least < window;
+  } else if (kind == MaskKind::kChunk) {
+    if (key.most / window < query.least / window) return Visibility::kHidden;
+    all = all && key.least / window == query.most / window;
+  }
+  return all ? Visibility::kFull : Visibility::kPartial;
+}
+
+Visibility classify_segments(Bounds query, Bounds key) {
+  if (query.most == 0 || key.most == 0) return Visibility::kHidden;  // padding only
+  if (query.least > key.most || key.least > query.most) return Visibility::kHidden;
+  const bool one = query.least == query.most && key.least == key.most;
+  return one ? Visibility::kFull : Visibility::kPartial;
+}
+
+int64_t count_rows(std::span<const Run> runs) {
+  int64_t rows = 0;
+  for (const Run& run : runs) rows += run.count;
+  return rows;
+}
+
+int64_t count_visible_pairs(const BlockMask& mask) {
+  const std::vector<Piece> queries = cut_by_segment(mask.queries);
+  const std::vector<Piece> keys = cut_by_segment(mask.keys);
+  int64_t pairs = 0;
+  for (const Piece& query : queries) {
+    for (const Piece& key : keys) {
+      if (query.segment != key.segment) continue;
+      const Visibility seen =
+          classify(mask.kind, mask.window, bounds_of(query.run), bounds_of(key.run));
+      if (seen == Visibility::kHidden) continue;
+      if (seen == Visibility::kFull) {
+        pairs += query.run.count * key.run.count;
+        continue;
+      }
+      for (int64_t i = 0; i < query.run.count; ++i) {
+        const int64_t position = query.run.first + i * query.run.stride;
+        pairs += count_within(key.run, visible_keys(mask.kind, mask.window, position));
+      }
+    }
+  }
+  return pairs;
+}
+
+int64_t position_of(std::span<const Run> runs, int64_t row) {
+  for (const Run& run : runs) {
+    if (row < run.count) return run.first + row * run.stride;
+    row -= run.count;
+  }
+  ODYSSEY_CHECK(false, "row {} behind the last run", row);
+}
+
+}  // namespace odyssey
