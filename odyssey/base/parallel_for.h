@@ -9,6 +9,8 @@ namespace odyssey {
 int thread_count();
 // Sets that number for the calling thread (a rank) only.
 void set_thread_count(int threads);
+// Whether this is the thread that entered the surrounding parallel_for (true outside of one).
+bool is_calling_thread();
 
 // Calls body(i) for i in [0, count), the items handed out one by one. body must not throw.
 // Results may not depend on which thread runs an item: same bits at any thread count.

@@ -46,7 +46,12 @@ int64_t count_within(const Run& run, Bounds bounds) {
   return std::max<int64_t>(0, std::min(end, run.count) - std::min(begin, run.count));
 }
 
-// The keys that one query may see.
+Bounds bounds_of(const Run& run) {
+  return {run.first, run.first + (run.count - 1) * run.stride};
+}
+
+}  // namespace
+
 Bounds visible_keys(MaskKind kind, int64_t window, int64_t query) {
   constexpr int64_t kFar = std::numeric_limits<int64_t>::max() / 2;
   switch (kind) {
@@ -61,12 +66,6 @@ Bounds visible_keys(MaskKind kind, int64_t window, int64_t query) {
   }
   return {0, -1};
 }
-
-Bounds bounds_of(const Run& run) {
-  return {run.first, run.first + (run.count - 1) * run.stride};
-}
-
-}  // namespace
 
 std::string_view name_of(MaskKind kind) {
   switch (kind) {

@@ -39,28 +39,22 @@ struct BlockMask {
   int64_t window = 0;  // of kLocalSliding and kChunk, at least 1
 };
 
-// The rule itself, for one pair of global positions; segments are a separate matter.
-inline bool visible(MaskKind kind, int64_t window, int64_t query, int64_t key) {
-  switch (kind) {
-    case MaskKind::kCausal:
-      return key <= query;
-    case MaskKind::kFull:
-      return true;
-    case MaskKind::kLocalSliding:
-      return key <= query && query - key < window;
-    case MaskKind::kChunk:
-      return key <= query && query / window == key / window;
-  }
-  return false;
-}
-
-enum class Visibility { kHidden, kPartial, kFull };
-
 // Smallest and largest value among some rows.
 struct Bounds {
   int64_t least = 0;
   int64_t most = 0;
 };
+
+// The keys that one query may see, as an interval of global positions: every mask kind is one.
+Bounds visible_keys(MaskKind kind, int64_t window, int64_t query);
+
+// The rule for one pair of global positions; segments are a separate matter.
+inline bool visible(MaskKind kind, int64_t window, int64_t query, int64_t key) {
+  const Bounds keys = visible_keys(kind, window, query);
+  return keys.least <= key && key <= keys.most;
+}
+
+enum class Visibility { kHidden, kPartial, kFull };
 
 // What queries with positions in `query` see of keys with positions in `key`: kHidden and kFull are
 // sure, kPartial means that single pairs must be asked. Segments are a separate matter.

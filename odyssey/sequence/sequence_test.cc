@@ -70,7 +70,8 @@ TEST(Placement, PartsDifferByAtMostOneToken) {
   for (PlacementKind kind : {PlacementKind::kContiguous, PlacementKind::kStriped}) {
     const Placement placement(kind, 2999, 4, 3);
     for (int r = 0; r < 4; ++r) {
-      for (int u = 0; u < 3; ++u) EXPECT_NEAR(placement.local_count(r, u), 250, 1);
+      for (int u = 0; u < 3; ++u)
+        EXPECT_NEAR(static_cast<double>(placement.local_count(r, u)), 250, 1);
     }
   }
 }
@@ -80,6 +81,21 @@ TEST(Shard, TakesRowsInStorageOrder) {
   std::iota(row.begin(), row.end(), 100);
   take_rows(Placement(PlacementKind::kDualChunkSwap, 16, 4, 1).ring_block(1), row, out);
   EXPECT_EQ(out, (std::vector<int32_t>{102, 103, 112, 113}));
+}
+
+// The rule written a second time, pair by pair.
+bool sees(MaskKind kind, int64_t window, int64_t query, int64_t key) {
+  switch (kind) {
+    case MaskKind::kFull:
+      return true;
+    case MaskKind::kCausal:
+      return key <= query;
+    case MaskKind::kLocalSliding:
+      return key <= query && query - key < window;
+    case MaskKind::kChunk:
+      return key <= query && query / window == key / window;
+  }
+  return false;
 }
 
 struct RandomBlock {
@@ -130,7 +146,8 @@ TEST(BlockMask, CountsAndClassesAgreeWithSinglePairs) {
       query = {std::min(query.least, q[i]), std::max(query.most, q[i])};
       for (size_t j = 0; j < k.size(); ++j) {
         key = {std::min(key.least, k[j]), std::max(key.most, k[j])};
-        const bool seen = visible(kind, window, q[i], k[j]);
+        const bool seen = sees(kind, window, q[i], k[j]);
+        ASSERT_EQ(visible(kind, window, q[i], k[j]), seen);
         const bool same =
             !packed || (queries.segments[i] == keys.segments[j] && queries.segments[i] != 0);
         pairs += seen && same;

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of make_run_config: each turns some settings into one struct of the RunConfig and
+// checks how they fit together. Only run_config.cc and resolve_*.cc include this.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "odyssey/config/run_config.h"
+#include "odyssey/config/settings.h"
+
+namespace odyssey {
+
+// Axes, strategy and placement. Adds to `notes` what the user should know.
+ParallelConfig resolve_parallel(const Settings& settings, MaskKind mask, int64_t available_ranks,
+                                std::vector<std::string>& notes);
+
+// Fills in data type, mask, window, cap and scale: what an attention call needs beside shapes.
+void resolve_attention(const Settings& settings, ModelConfig& model,
+                       std::vector<std::string>& notes);
+
+// Fills in the shape of the decoder.
+void resolve_model(const Settings& settings, ModelConfig& model);
+
+}  // namespace odyssey

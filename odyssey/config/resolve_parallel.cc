@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+
+#include <fmt/core.h>
+
+#include "odyssey/base/error.h"
+#include "odyssey/config/resolve.h"
+
+namespace odyssey {
+namespace {
+
+constexpr int kAxes = 4;
+constexpr int kData = 0, kFsdp = 1, kContext = 2, kUlysses = 3;
+constexpr std::array<const char*, kAxes> kNames = {"ici_data_parallelism", "ici_fsdp_parallelism",
+                                                   "ici_context_parallelism",
+                                                   "ici_context_usp_ulysses_parallelism"};
+constexpr int64_t kMostRanks = 1'000'000;
+
+using Sizes = std::array<int64_t, kAxes>;
+
+Strategy strategy_of(const std::string& word) {
+  if (word == "ring") return Strategy::kRing;
+  if (word == "ulysses") return Strategy::kUlysses;
+  if (word == "usp") return Strategy::kUsp;
+  ODYSSEY_CHECK(word == "all_gather", "strategy {}", word);
+  return Strategy::kAllGather;
+}
+
+// "ici_data_parallelism=2 x ici_fsdp_parallelism=-1 x ..."
+std::string describe(const Sizes& sizes) {
+  std::string text;
+  for (int axis = 0; axis < kAxes; ++axis) {
+    text += fmt::format("{}{}={}", axis == 0 ? "" : " x ", kNames[axis], sizes[axis]);
+  }
+  return text;
+}
+
+// Replaces -1 by what is left of the ranks, and checks the product.
+Sizes resolve_axes(const Settings& settings, int64_t available_ranks) {
+  Sizes sizes;
+  int open = -1;  // the axis of size -1
+  int64_t product = 1;
+  for (int axis = 0; axis < kAxes; ++axis) {
+    sizes[axis] = settings.integer(kNames[axis]);
+    if (sizes[axis] == -1) {
+      if (open >= 0) {
+        throw user_error(settings.label(kNames[axis]), "at most one axis of -1",
+                         fmt::format("-1 for {} too", kNames[open]),
+                         fmt::format("Give {}=1, or the size that is meant.", kNames[open]));
+      }
+      open = axis;
+    } else {
+      product *= sizes[axis];  // each factor is at most 10^6, so the check below comes in time
+    }
+    if (product > kMostRanks) {
+      throw user_error("product of the axes", fmt::format("at most {} ranks", kMostRanks),
+                       fmt::format("more ({}={})", kNames[axis], sizes[axis]),
+                       "Take smaller axes.");
+    }
+  }
+  const Sizes given = sizes;
+  if (open >= 0) sizes[open] = 1;
+  if (available_ranks == 0) return sizes;
+  if (open >= 0) {
+    sizes[open] = available_ranks / product;
+    if (sizes[open] >= 1 && sizes[open] * product == available_ranks) return sizes;
+    throw user_error("product of the axes",
+                     fmt::format("a divisor of the {} ranks", available_ranks),
+                     fmt::format("{} ({})", product, describe(given)),
+                     fmt::format("Start a multiple of {} ranks, or change an axis.", product));
+  }
+  if (product != available_ranks) {
+    throw user_error("product of the axes", fmt::format("the {} ranks", available_ranks),
+                     fmt::format("{} ({})", product, describe(given)),
+                     fmt::format("Start {} ranks, or give one axis -1 to take the rest.", product));
+  }
+  return sizes;
+}
+
+void split_context(const Settings& settings, const Sizes& sizes, ParallelConfig& parallel) {
+  const int context = static_cast<int>(sizes[kContext]);
+  const int ulysses = static_cast<int>(sizes[kUlysses]);
+  const std::string& word = settings.text("context_parallel_strategy");
+  if (parallel.strategy != Strategy::kUsp && ulysses != 1) {
+    throw user_error(settings.label(kNames[kUlysses]),
+                     fmt::format("1 with context_parallel_strategy={}", word),
+                     fmt::format("{}", ulysses),
+                     fmt::format("Give context_parallel_strategy=usp, or set the degree of {} with "
+                                 "ici_context_parallelism.",
+                                 word));
+  }
+  parallel.ring_size = parallel.strategy == Strategy::kUlysses ? 1 : context;
+  parallel.ulysses_size = parallel.strategy == Strategy::kUlysses ? context : ulysses;
+  parallel.outer_gather = parallel.strategy == Strategy::kAllGather;
+}
+
+PlacementKind choose_placement(const Settings& settings, const ParallelConfig& parallel,
+                               MaskKind mask, std::vector<std::string>& notes) {
+  const bool wants_balance = settings.flag("context_parallel_load_balance");
+  const std::string& order = settings.text("context_parallel_reorder_strategy");
+  // A default, or a base.yml that repeats it, is no wish.
+  const bool is_explicit = wants_balance && (settings.at("context_parallel_load_balance").source ==
+                                                 Source::kCommandLine ||
+                                             order != "auto");
+  if (parallel.strategy == Strategy::kUlysses && is_explicit) {
+    notes.emplace_back(
+        "ulysses keeps the placement contiguous: every rank has equal work already, so "
+        "context_parallel_load_balance and context_parallel_reorder_strategy change nothing");
+  } else if (mask == MaskKind::kFull && is_explicit) {
+    notes.emplace_back(
+        "attention_type=full keeps the placement contiguous: every rank has equal work already, so "
+        "context_parallel_load_balance and context_parallel_reorder_strategy change nothing");
+  }
+  if (!wants_balance && order != "auto") {
+    notes.push_back(
+        fmt::format("context_parallel_reorder_strategy={} changes nothing with "
+                    "context_parallel_load_balance=false",
+                    order));
+  }
+  if (!wants_balance || parallel.ring_size == 1 || mask == MaskKind::kFull) {
+    return PlacementKind::kContiguous;
+  }
+  return order == "striped" ? PlacementKind::kStriped : PlacementKind::kDualChunkSwap;
+}
+
+}  // namespace
+
+ParallelConfig resolve_parallel(const Settings& settings, MaskKind mask, int64_t available_ranks,
+                                std::vector<std::string>& notes) {
+  if (available_ranks < 0 || available_ranks > kMostRanks) {
+    throw user_error("ranks", fmt::format("1 to {}", kMostRanks),
+                     fmt::format("{}", available_ranks), "Start another number of ranks.");
+  }
+  const Sizes sizes = resolve_axes(settings, available_ranks);
+  ParallelConfig parallel;
+  parallel.strategy = strategy_of(settings.text("context_parallel_strategy"));
+  parallel.data = static_cast<int>(sizes[kData]);
+  parallel.fsdp = static_cast<int>(sizes[kFsdp]);
+  split_context(settings, sizes, parallel);
+  parallel.placement = choose_placement(settings, parallel, mask, notes);
+  return parallel;
+}
+
+}  // namespace odyssey

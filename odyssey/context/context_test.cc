@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over thread ranks against dense fp64 attention, for every strategy, placement and mask.
+#include <cmath>
+#include <limits>
+#include <mutex>
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include "odyssey/base/random.h"
+#include "odyssey/comm/mesh.h"
+#include "odyssey/comm/thread_group.h"
+#include "odyssey/context/parallel_attention.h"
+#include "odyssey/kernels/dense_attention.h"
+
+namespace odyssey {
+namespace {
+
+struct Case {
+  int64_t length = 48, query_heads = 12, kv_heads = 4, head_size = 16, batch = 1;
+  MaskKind kind = MaskKind::kCausal;
+  int64_t window = 1;
+  double soft_cap = 0;
+  std::vector<int32_t> segments = {};  // [B, S]
+  PlacementKind placement = PlacementKind::kContiguous;
+  int ring = 1, ulysses = 1;
+  bool gather = false;
+  bool sinks = false;
+
+  std::string name() const {
+    return fmt::format("S={} H={} K={} B={} {} {} {}x{}{}", length, query_heads, kv_heads, batch,
+                       name_of(kind), name_of(placement), ring, ulysses, gather ? " gather" : "");
+  }
+};
+
+std::vector<float> normal(int64_t size, uint64_t stream) {
+  std::vector<float> x(size);
+  const Random random(3, stream);
+  for (int64_t i = 0; i < size; ++i) x[i] = static_cast<float>(random.normal(i));
+  return x;
+}
+
+// Whole tensors in natural order: inputs, and room for what the ranks bring back.
+struct Whole {
+  std::vector<float> q, k, v, dout, sinks;
+  std::vector<double> out, dq, dk, dv, lse, dsinks, max_logits;
+  std::vector<Traffic> traffic;
+
+  explicit Whole(const Case& c)
+      : q(normal(c.batch * c.length * c.query_heads * c.head_size, 1)),
+        k(normal(c.batch * c.length * c.kv_heads * c.head_size, 2)),
+        v(normal(k.size(), 3)),
+        dout(normal(q.size(), 4)) {
+    if (c.sinks) sinks = normal(c.query_heads, 5);
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    out.assign(q.size(), kNan);
+    dq.assign(q.size(), kNan);
+    dk.assign(k.size(), kNan);
+    dv.assign(k.size(), kNan);
+    lse.assign(c.batch * c.query_heads * c.length, kNan);
+    dsinks.assign(sinks.size(), 0);
+    max_logits.assign(c.query_heads, -std::numeric_limits<double>::infinity());
+  }
+};
+
+// The rows of one rank of a natural tensor [B, S, X], and back.
+template <class T>
+std::vector<T> take(const std::vector<float>& whole, const Case& c, const std::vector<Run>& runs) {
+  std::vector<T> part;
+  const int64_t width = static_cast<int64_t>(whole.size()) / (c.batch * c.length);
+  for (int64_t b = 0; b < c.batch; ++b) {
+    for (int64_t row = 0; row < count_rows(runs); ++row) {
+      const int64_t at = (b * c.length + position_of(runs, row)) * width;
+      for (int64_t x = 0; x < width; ++x) part.push_back(T(whole[at + x]));
+    }
+  }
+  return part;
+}
+
+template <class T>
+void give(const std::vector<T>& part, const Case& c, const std::vector<Run>& runs,
+          std::vector<double>& whole) {
+  const int64_t width = static_cast<int64_t>(whole.size()) / (c.batch * c.length);
+  size_t next = 0;
+  for (int64_t b = 0; b < c.batch; ++b) {
+    for (int64_t row = 0; row < count_rows(runs); ++row) {
+      const int64_t at = (b * c.length + position_of(runs, row)) * width;
+      for (int64_t x = 0; x < width; ++x) whole[at + x] = to_float(part[next++]);
+    }
+  }
+}
+
+template <class T>
+void run_rank(const Case& c, Group& world, Whole& whole, std::mutex& mutex) {
+  Mesh mesh(world, 1, 1, c.ring, c.ulysses);
+  AttentionLayout layout{Placement(c.placement, c.length, c.ring, c.ulysses),
+                         HeadMap(c.query_heads, c.kv_heads, c.ulysses)};
+  layout.outer_gather = c.gather;
+  layout.batch = c.batch;
+  layout.head_size = c.head_size;
+  layout.element_bytes = sizeof(T);
+  layout.kind = c.kind;
+  layout.window = c.window;
+  const int r = mesh.ring_index(), u = mesh.ulysses_index();
+  ParallelAttentionOptions options;
+  options.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_size)));
+  options.soft_cap = static_cast<float>(c.soft_cap);
+  options.sinks = whole.sinks;
+  ParallelAttention<T> attention(layout, options, mesh.ring(), mesh.ulysses());
+  attention.set_segments(c.segments);
+
+  const std::vector<Run> runs = layout.placement.local_rows(r, u);
+  const int64_t rows = count_rows(runs);
+  std::vector<T> q = take<T>(whole.q, c, runs), k = take<T>(whole.k, c, runs),
+                 v = take<T>(whole.v, c, runs), dout = take<T>(whole.dout, c, runs);
+  std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
+  const auto query = [&](std::vector<T>& x) {
+    return View<T, 4>(x.data(), {c.batch, rows, c.query_heads, c.head_size});
+  };
+  const auto key = [&](std::vector<T>& x) {
+    return View<T, 4>(x.data(), {c.batch, rows, c.kv_heads, c.head_size});
+  };
+  // Twice: the second call must not see anything of the first.
+  for (int call = 0; call < 2; ++call) {
+    attention.forward(query(q), key(k), key(v), query(out));
+    attention.backward(query(dout), query(dq), key(dk), key(dv));
+  }
+  const auto sent = [&](const std::vector<Step>& steps) { return bytes_sent(steps); };
+  const int64_t expected_bytes =
+      2 * (sent(forward_schedule(layout, r, u)) + sent(backward_schedule(layout, r, u)));
+  EXPECT_EQ(mesh.ring().traffic().bytes_sent + mesh.ulysses().traffic().bytes_sent, expected_bytes);
+
+  const std::lock_guard lock(mutex);
+  give(out, c, runs, whole.out);
+  give(dq, c, runs, whole.dq);
+  give(dk, c, runs, whole.dk);
+  give(dv, c, runs, whole.dv);
+  const std::vector<Run> block = layout.placement.ring_block(r);
+  const View<const float, 3> lse = attention.lse();
+  for (int64_t h = 0; h < lse.extent(1); ++h) {
+    const int64_t head = attention.first_head() + h;
+    whole.max_logits[head] = std::max(whole.max_logits[head], double{attention.max_logits()[h]});
+    if (c.sinks) whole.dsinks[head] += double{attention.dsinks()[h]};
+    for (int64_t b = 0; b < c.batch; ++b) {
+      for (int64_t row = 0; row < lse.extent(2); ++row) {
+        whole.lse[(b * c.query_heads + head) * c.length + position_of(block, row)] =
+            double{lse(b, h, row)};
+      }
+    }
+  }
+}
+
+void compare(const std::vector<double>& got, const double* expected, double tolerance,
+             const char* what) {
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == expected[i]) continue;
+    const double e = std::abs(got[i] - expected[i]) / (tolerance * (1 + std::abs(expected[i])));
+    worst = std::max(worst, std::isnan(e) ? std::numeric_limits<double>::infinity() : e);
+  }
+  EXPECT_LE(worst, 1) << what;
+}
+
+template <class T>
+void check(const Case& c, double tolerance = 1e-5) {
+  SCOPED_TRACE(c.name());
+  Whole whole(c);
+  std::mutex mutex;
+  run_on_threads(c.ring * c.ulysses, [&](Group& world) { run_rank<T>(c, world, whole, mutex); });
+  std::vector<double> max_logits(c.query_heads, -std::numeric_limits<double>::infinity());
+  std::vector<double> dsinks(whole.sinks.size());
+  for (int64_t b = 0; b < c.batch; ++b) {
+    DenseAttentionInput in;
+    in.sequence_length = c.length;
+    in.query_heads = c.query_heads;
+    in.kv_heads = c.kv_heads;
+    in.head_size = c.head_size;
+    const auto row = [&](const std::vector<float>& x) {
+      const size_t width = x.size() / c.batch;
+      return std::span(x).subspan(b * width, width);
+    };
+    in.q = row(whole.q);
+    in.k = row(whole.k);
+    in.v = row(whole.v);
+    in.dout = row(whole.dout);
+    in.sinks = whole.sinks;
+    if (!c.segments.empty()) in.segments = std::span(c.segments).subspan(b * c.length, c.length);
+    in.kind = c.kind;
+    in.window = c.window;
+    in.scale = 1 / std::sqrt(static_cast<double>(c.head_size));
+    in.soft_cap = c.soft_cap;
+    const DenseAttentionOutput expected = dense_attention(in);
+    const auto part = [&](const std::vector<double>& x) {
+      const auto width = static_cast<int64_t>(x.size()) / c.batch;
+      return std::vector<double>(x.begin() + b * width, x.begin() + (b + 1) * width);
+    };
+    compare(part(whole.out), expected.out.data(), tolerance, "out");
+    compare(part(whole.lse), expected.lse.data(), tolerance, "lse");
+    compare(part(whole.dq), expected.dq.data(), tolerance, "dq");
+    compare(part(whole.dk), expected.dk.data(), tolerance, "dk");
+    compare(part(whole.dv), expected.dv.data(), tolerance, "dv");
+    for (int64_t h = 0; h < c.query_heads; ++h)
+      max_logits[h] = std::max(max_logits[h], expected.max_logits[h]);
+    for (size_t h = 0; h < dsinks.size(); ++h) dsinks[h] += expected.dsinks[h];
+  }
+  compare(whole.max_logits, max_logits.data(), tolerance, "max_logits");
+  compare(whole.dsinks, dsinks.data(), tolerance, "dsinks");
+}
+
+std::vector<int32_t> documents(const std::vector<int64_t>& lengths, int64_t total) {
+  std::vector<int32_t> segments;
+  int32_t id = 0;
+  for (int64_t length : lengths) segments.insert(segments.end(), length, ++id);
+  segments.resize(total, 0);
+  return segments;
+}
+
+struct Shape {
+  int ring, ulysses;
+  bool gather;
+};
+constexpr Shape kShapes[] = {{1, 1, false}, {2, 1, false}, {3, 1, false}, {5, 1, false},
+                             {4, 1, true},  {3, 1, true},  {1, 2, false}, {1, 4, false},
+                             {2, 2, false}, {4, 2, false}, {2, 3, false}, {2, 2, true},
+                             {3, 2, true}};
+constexpr PlacementKind kPlacements[] = {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap,
+                                         PlacementKind::kStriped};
+
+TEST(ParallelAttention, EqualsDenseForEveryStrategyPlacementAndMask) {
+  for (const Shape& shape : kShapes) {
+    for (PlacementKind placement : kPlacements) {
+      for (MaskKind kind :
+           {MaskKind::kCausal, MaskKind::kFull, MaskKind::kLocalSliding, MaskKind::kChunk}) {
+        for (bool packed : {false, true}) {
+          Case c;
+          c.kind = kind;
+          c.window = 10;
+          c.placement = placement;
+          c.ring = shape.ring;
+          c.ulysses = shape.ulysses;
+          c.gather = shape.gather;
+          if (packed) c.segments = documents({1, 30, 9}, c.length);
+          check<float>(c);
+        }
+      }
+    }
+  }
+}
+
+TEST(ParallelAttention, AnyLengthAndAnyHeads) {
+  for (int64_t length : {1, 2, 7, 30, 61}) {
+    for (auto [h, k] :
+         {std::pair<int64_t, int64_t>{8, 2}, {8, 1}, {9, 3}, {5, 1}, {6, 6}, {28, 7}}) {
+      for (const Shape& shape : {Shape{1, 4, false}, {2, 2, false}, {3, 2, false}, {2, 3, true}}) {
+        Case c;
+        c.length = length;
+        c.query_heads = h;
+        c.kv_heads = k;
+        c.head_size = 8;
+        c.ring = shape.ring;
+        c.ulysses = shape.ulysses;
+        c.gather = shape.gather;
+        c.placement = PlacementKind::kDualChunkSwap;
+        check<float>(c);
+      }
+    }
+  }
+}
+
+TEST(ParallelAttention, BatchRowsHaveTheirOwnDocuments) {
+  for (const Shape& shape : kShapes) {
+    Case c;
+    c.batch = 3;
+    c.segments = documents({1, 47}, 48);
+    for (int32_t id : documents({20, 8, 11}, 48)) c.segments.push_back(id);
+    for (int32_t id : documents({}, 48)) c.segments.push_back(id);  // a row of padding only
+    c.ring = shape.ring;
+    c.ulysses = shape.ulysses;
+    c.gather = shape.gather;
+    c.placement = PlacementKind::kStriped;
+    check<float>(c);
+  }
+}
+
+TEST(ParallelAttention, RanksThatHoldOnlyPaddingOrNothing) {
+  for (PlacementKind placement : kPlacements) {
+    for (bool gather : {false, true}) {
+      Case c{.length = 16, .query_heads = 2, .kv_heads = 1, .head_size = 8};
+      c.segments = documents({5}, 16);
+      c.placement = placement;
+      c.ring = 4;
+      c.gather = gather;
+      check<float>(c);
+      c.length = 3;  // fewer tokens than ranks
+      c.segments = {};
+      check<float>(c);
+    }
+  }
+}
+
+TEST(ParallelAttention, SoftCapAndSinks) {
+  for (const Shape& shape : kShapes) {
+    Case c;
+    c.soft_cap = 2;
+    c.ring = shape.ring;
+    c.ulysses = shape.ulysses;
+    c.gather = shape.gather;
+    c.sinks = true;
+    c.segments = documents({9, 20}, c.length);
+    check<float>(c);
+  }
+}
+
+TEST(ParallelAttention, Bf16StaysNearDense) {
+  for (const Shape& shape : kShapes) {
+    Case c;
+    c.ring = shape.ring;
+    c.ulysses = shape.ulysses;
+    c.gather = shape.gather;
+    check<bf16>(c, 4e-2);
+  }
+}
+
+}  // namespace
+}  // namespace odyssey

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over a sequence that is spread over ranks: runs the schedule of the layout, forward and
+// backward. There is one executor for all strategies; what differs is the list of steps.
+// Sources: Liu et al., "Ring Attention", arXiv 2310.01889; Fang & Zhao, "USP", arXiv 2405.07719.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "odyssey/base/buffer.h"
+#include "odyssey/base/view.h"
+#include "odyssey/comm/group.h"
+#include "odyssey/context/head_exchange.h"
+#include "odyssey/kernels/block_attention.h"
+#include "odyssey/schedule/step.h"
+
+namespace odyssey {
+
+struct ParallelAttentionOptions {
+  float scale = 1;
+  float soft_cap = 0;        // 0: none
+  std::vector<float> sinks;  // [H], or empty
+};
+
+// T: float or bf16, the type of q, k, v, out on the wire and in memory. One object serves all
+// layers of a model in turn: forward leaves behind what the next backward needs.
+template <class T>
+class ParallelAttention {
+ public:
+  // ring and ulysses must have the sizes of the layout; both outlive the object. All memory is
+  // taken here.
+  ParallelAttention(const AttentionLayout& layout, const ParallelAttentionOptions& options,
+                    Group& ring, Group& ulysses);
+
+  // Documents of the rows that follow: segment ids [B, S] in natural token order, the same on every
+  // rank; empty: one document a row, no padding.
+  void set_segments(std::span<const int32_t> segments);
+
+  // q, out: [B, T, H, D]; k, v: [B, T, K, D]; T the rows of this rank, in storage order. q and out
+  // must stay as they are until backward.
+  void forward(View<const T, 4> q, View<const T, 4> k, View<const T, 4> v, View<T, 4> out);
+  // Gradients of the last forward call. Overwrites dq, dk, dv.
+  void backward(View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
+
+  // Of the last forward call: lse [B, heads of this rank, rows of its ring block], and the largest
+  // visible score of each of those heads (-inf where there is none).
+  View<const float, 3> lse() const { return {lse_.data(), lse_extents()}; }
+  std::vector<float> max_logits() const { return max_logits_; }
+  // Of the last backward call: this rank's part of the gradient of the sinks of its heads.
+  std::vector<float> dsinks() const { return dsinks_; }
+  // First head of this rank.
+  int64_t first_head() const { return layout_.heads.query_begin(ulysses_.rank()); }
+
+  int64_t workspace_bytes() const;
+
+ private:
+  using Extents3 = std::array<int64_t, 3>;
+  using Extents4 = std::array<int64_t, 4>;
+
+  int64_t rows() const { return layout_.placement.ring_block_rows(ring_.rank()); }
+  int64_t query_heads() const { return layout_.heads.query_count(ulysses_.rank()); }
+  int64_t kv_heads() const { return layout_.heads.kv_count(ulysses_.rank()); }
+  Extents3 lse_extents() const { return {layout_.batch, query_heads(), rows()}; }
+  Extents4 head_extents() const {
+    return {layout_.batch, rows(), query_heads(), layout_.head_size};
+  }
+  Extents4 block_extents(int block) const;
+  int64_t block_elements(int block) const { return layout_.block_elements(block, ulysses_.rank()); }
+
+  void make_buffers();
+  void make_options(const ParallelAttentionOptions& options);
+  View<T, 4> block_tensor(int block, bool value) const;  // K or V of a block that is here
+  View<float, 4> gradient_tensor(int block, bool value);
+  float* gradient_of(int block);
+  BlockMask mask(int block, int64_t row) const;
+  AttentionState state(int64_t row);
+
+  void start_shift(const Step& step);
+  void await_shift(const Step& step);
+  void start_gradient_shift(const Step& step);
+  void await_gradient(const Step& step);
+  void gather();
+  void reduce_gradients();
+  void attend_block(int block);
+  void attend_block_backward(int block);
+  void finish_rows();
+  void prepare_backward();
+  Poll poll();
+
+  AttentionLayout layout_;
+  Group& ring_;
+  Group& ulysses_;
+  std::vector<Step> forward_steps_, backward_steps_;
+  AttentionOptions options_;
+  std::vector<float> sinks_;                // of this rank's heads
+  std::unique_ptr<HeadExchange> exchange_;  // null for U = 1
+
+  std::vector<std::vector<Run>> runs_;          // of every ring block
+  std::vector<std::vector<int32_t>> segments_;  // [B, rows] of every ring block, or empty
+
+  // K/V blocks. own_ is kept from forward to backward; travel_ take turns; all_ is the gathered
+  // form.
+  Buffer<T> own_, travel_[2], all_;
+  std::vector<T*> block_at_;  // where the K/V of a block are, or null
+  int turn_ = 0;
+  // dK/dV: two take turns at being added to and sent, the third arrives. all_ as above.
+  Buffer<float> gradients_[2], arriving_gradient_, all_gradients_, reduce_workspace_;
+  std::vector<float*> gradient_at_;
+  int gradient_turn_ = 0;
+  std::vector<int64_t> gather_bytes_, gather_counts_;
+  std::vector<RequestPtr> shift_requests_, gradient_requests_;
+
+  // Head form; views that point to the caller's tensors for U = 1.
+  View<const T, 4> q_, out_, dout_;
+  Buffer<T> q_heads_, out_heads_, dout_heads_;
+  Buffer<float> accumulator_, max_, sum_, lse_, delta_, dq_, dkv_tokens_;
+  std::vector<float> max_logits_, dsinks_;
+};
+
+}  // namespace odyssey

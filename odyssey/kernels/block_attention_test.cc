@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block attention under every instruction set against dense fp64 attention.
+#include "odyssey/kernels/block_attention.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "odyssey/base/buffer.h"
+#include "odyssey/base/random.h"
+#include "odyssey/kernels/dense_attention.h"
+#include "odyssey/kernels/isa.h"
+#include "odyssey/sequence/placement.h"
+#include "odyssey/sequence/shard.h"
+
+namespace odyssey {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+struct Case {
+  int64_t sequence_length = 64, query_heads = 4, kv_heads = 2, head_size = 16;
+  MaskKind kind = MaskKind::kCausal;
+  int64_t window = 1;
+  double soft_cap = 0;
+  std::vector<int32_t> segments = {};
+  PlacementKind placement = PlacementKind::kContiguous;
+  int blocks = 1;
+  float gain = 1;
+  bool sinks = false;
+};
+
+// fp32 tensors in natural order, surrounded by NaN so that reading outside shows.
+struct Tensors {
+  std::vector<float> q, k, v, dout, sinks;
+
+  explicit Tensors(const Case& c) {
+    const auto fill = [&](std::vector<float>& x, int64_t size, uint64_t stream, float gain) {
+      const Random random(5, stream);
+      x.resize(size);
+      for (int64_t i = 0; i < size; ++i) x[i] = gain * static_cast<float>(random.normal(i));
+    };
+    fill(q, c.sequence_length * c.query_heads * c.head_size, 1, c.gain);
+    fill(k, c.sequence_length * c.kv_heads * c.head_size, 2, c.gain);
+    fill(v, c.sequence_length * c.kv_heads * c.head_size, 3, 1);
+    fill(dout, q.size(), 4, 1);
+    if (c.sinks) fill(sinks, c.query_heads, 5, 2);
+  }
+};
+
+DenseAttentionOutput dense(const Case& c, const Tensors& t) {
+  DenseAttentionInput in;
+  in.sequence_length = c.sequence_length;
+  in.query_heads = c.query_heads;
+  in.kv_heads = c.kv_heads;
+  in.head_size = c.head_size;
+  in.q = t.q;
+  in.k = t.k;
+  in.v = t.v;
+  in.dout = t.dout;
+  in.segments = c.segments;
+  in.sinks = t.sinks;
+  in.kind = c.kind;
+  in.window = c.window;
+  in.scale = 1 / std::sqrt(static_cast<double>(c.head_size));
+  in.soft_cap = c.soft_cap;
+  return dense_attention(in);
+}
+
+// One block of rows in storage order. The buffer has a NaN-filled row on either side, and rows are
+// longer than needed with NaN in the gap.
+template <class T>
+class Rows {
+ public:
+  Rows(std::span<const Run> runs, int64_t heads, int64_t head_size,
+       const std::vector<float>& natural)
+      : count_(count_rows(runs)), heads_(heads), size_(head_size), row_(heads * head_size + 5) {
+    data_.assign((count_ + 2) * row_, T(kNan));
+    int64_t row = 0;
+    for (const Run& run : runs) {
+      for (int64_t i = 0; i < run.count; ++i, ++row) {
+        const int64_t position = run.first + i * run.stride;
+        for (int64_t x = 0; x < heads * head_size; ++x) {
+          const float value = natural.empty() ? 0 : natural[position * heads * head_size + x];
+          data_[(row + 1) * row_ + x] = T(value);
+        }
+      }
+    }
+  }
+  View<T, 3> view() { return {data_.data() + row_, {count_, heads_, size_}, {row_, size_, 1}}; }
+  bool frame_is_intact() const {
+    for (int64_t i = 0; i < static_cast<int64_t>(data_.size()); ++i) {
+      const int64_t row = i / row_ - 1, x = i % row_;
+      const bool inside = row >= 0 && row < count_ && x < heads_ * size_;
+      if (!inside && !std::isnan(to_float(data_[i]))) return false;
+    }
+    return true;
+  }
+
+ private:
+  int64_t count_, heads_, size_, row_;
+  std::vector<T> data_;
+};
+
+double error(double value, double expected, double tolerance) {
+  if (value == expected) return 0;  // also both -inf
+  const double excess = std::abs(value - expected) / (tolerance + tolerance * std::abs(expected));
+  return std::isnan(excess) ? std::numeric_limits<double>::infinity() : excess;
+}
+
+// Attends block by block, as a ring does, and compares everything; returns the worst error in
+// multiples of the tolerance.
+template <class T>
+double worst_error(const Case& c, double tolerance) {
+  const Tensors t(c);
+  const DenseAttentionOutput expected = dense(c, t);
+  const Placement placement(c.placement, c.sequence_length, c.blocks, 1);
+  AttentionOptions options;
+  options.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_size)));
+  options.soft_cap = static_cast<float>(c.soft_cap);
+  options.queries_per_kv = c.query_heads / c.kv_heads;
+
+  struct Block {
+    std::vector<Run> runs;
+    std::vector<int32_t> segments;
+    Rows<T> q, k, v, dout, out;
+    Rows<float> accumulator, dq, dk, dv;
+    Buffer<float> max, sum, lse, delta;
+  };
+  std::vector<Block> blocks;
+  for (int b = 0; b < c.blocks; ++b) {
+    const std::vector<Run> runs = placement.ring_block(b);
+    const int64_t rows = count_rows(runs);
+    std::vector<int32_t> segments;
+    if (!c.segments.empty()) {
+      segments.resize(rows);
+      take_rows(runs, c.segments, segments);
+    }
+    const auto make = [&](int64_t heads, const std::vector<float>& x) {
+      return Rows<T>(runs, heads, c.head_size, x);
+    };
+    const auto zeros = [&](int64_t heads) { return Rows<float>(runs, heads, c.head_size, {}); };
+    const int64_t words = c.query_heads * rows;
+    blocks.push_back({runs, segments, make(c.query_heads, t.q), make(c.kv_heads, t.k),
+                      make(c.kv_heads, t.v), make(c.query_heads, t.dout), make(c.query_heads, {}),
+                      zeros(c.query_heads), zeros(c.query_heads), zeros(c.kv_heads),
+                      zeros(c.kv_heads), Buffer<float>(words), Buffer<float>(words),
+                      Buffer<float>(words), Buffer<float>(words)});
+  }
+  const auto stat = [&](Buffer<float>& x, Block& b) {
+    return View<float, 2>(x.data(), {c.query_heads, count_rows(b.runs)});
+  };
+  std::vector<float> max_logits(c.query_heads, -std::numeric_limits<float>::infinity());
+  std::vector<float> dsinks(c.query_heads);
+  for (Block& own : blocks) {
+    const AttentionState state{own.accumulator.view(), stat(own.max, own), stat(own.sum, own)};
+    reset(state);
+    const auto mask_of = [&](Block& other) {
+      return BlockMask{{own.runs, own.segments}, {other.runs, other.segments}, c.kind, c.window};
+    };
+    for (Block& other : blocks) {
+      attend<T>(own.q.view(), other.k.view(), other.v.view(), mask_of(other), options, state);
+    }
+    finish<T>(state, t.sinks, own.out.view(), stat(own.lse, own));
+    update_max_logits(state, max_logits);
+    attention_delta<T>(own.out.view(), own.dout.view(), stat(own.delta, own));
+    if (c.sinks) sink_backward(t.sinks, stat(own.lse, own), stat(own.delta, own), dsinks);
+    for (Block& other : blocks) {
+      attend_backward<T>(own.q.view(), other.k.view(), other.v.view(), own.dout.view(),
+                         stat(own.lse, own), stat(own.delta, own), mask_of(other), options,
+                         own.dq.view(), other.dk.view(), other.dv.view());
+    }
+  }
+  double worst = 0;
+  const auto compare = [&](auto view, const Block& b, const std::vector<double>& natural) {
+    int64_t row = 0;
+    for (const Run& run : b.runs) {
+      for (int64_t i = 0; i < run.count; ++i, ++row) {
+        const int64_t position = run.first + i * run.stride;
+        for (int64_t h = 0; h < view.extent(1); ++h) {
+          for (int64_t d = 0; d < c.head_size; ++d) {
+            const int64_t at = (position * view.extent(1) + h) * c.head_size + d;
+            worst = std::max(worst, error(to_float(view(row, h, d)), natural[at], tolerance));
+          }
+        }
+      }
+    }
+  };
+  for (Block& b : blocks) {
+    compare(b.out.view(), b, expected.out);
+    compare(b.dq.view(), b, expected.dq);
+    compare(b.dk.view(), b, expected.dk);
+    compare(b.dv.view(), b, expected.dv);
+    for (int64_t h = 0; h < c.query_heads; ++h) {
+      for (int64_t i = 0; i < count_rows(b.runs); ++i) {
+        const double lse = expected.lse[h * c.sequence_length + position_of(b.runs, i)];
+        worst = std::max(worst, error(stat(b.lse, b)(h, i), lse, tolerance));
+      }
+    }
+    for (bool intact : {b.q.frame_is_intact(), b.k.frame_is_intact(), b.out.frame_is_intact(),
+                        b.accumulator.frame_is_intact(), b.dq.frame_is_intact(),
+                        b.dk.frame_is_intact(), b.dv.frame_is_intact()}) {
+      EXPECT_TRUE(intact) << "written outside of an operand";
+    }
+  }
+  for (int64_t h = 0; h < c.query_heads; ++h) {
+    worst = std::max(worst, error(max_logits[h], expected.max_logits[h], tolerance));
+    if (c.sinks) worst = std::max(worst, error(dsinks[h], expected.dsinks[h], tolerance));
+  }
+  return worst;
+}
+
+std::vector<int32_t> documents(std::initializer_list<int64_t> lengths, int64_t total) {
+  std::vector<int32_t> segments;
+  int32_t id = 0;
+  for (int64_t length : lengths) segments.insert(segments.end(), length, ++id);
+  segments.resize(total, 0);
+  return segments;
+}
+
+class BlockAttention : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (GetParam() > detected_isa()) GTEST_SKIP() << "this machine lacks " << name_of(GetParam());
+    setenv("ODYSSEY_MAX_ISA", std::string(name_of(GetParam())).c_str(), 1);
+    ASSERT_EQ(isa_in_use(), GetParam());
+  }
+  void TearDown() override { unsetenv("ODYSSEY_MAX_ISA"); }
+};
+INSTANTIATE_TEST_SUITE_P(EveryIsa, BlockAttention,
+                         testing::Values(Isa::kRef, Isa::kPortable, Isa::kAvx2, Isa::kAvx512),
+                         [](const auto& isa) { return std::string(name_of(isa.param)); });
+
+constexpr double kTolerance = 1e-5;
+
+TEST_P(BlockAttention, EqualsDenseForEveryMaskAndPlacement) {
+  for (MaskKind kind :
+       {MaskKind::kCausal, MaskKind::kFull, MaskKind::kLocalSliding, MaskKind::kChunk}) {
+    for (PlacementKind placement :
+         {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap, PlacementKind::kStriped}) {
+      for (bool packed : {false, true}) {
+        Case c{.sequence_length = 211,
+               .query_heads = 6,
+               .kv_heads = 2,
+               .head_size = 24,
+               .kind = kind,
+               .window = 37,
+               .placement = placement,
+               .blocks = 3};
+        if (packed) c.segments = documents({1, 70, 3, 90, 20}, 211);
+        EXPECT_LE(worst_error<float>(c, kTolerance), 1)
+            << name_of(kind) << " " << name_of(placement) << " packed=" << packed;
+      }
+    }
+  }
+}
+
+TEST_P(BlockAttention, EqualsDenseForRaggedShapes) {
+  for (int64_t head_size : {1, 6, 16, 33, 64, 80, 128}) {
+    for (int64_t length : {1, 7, 64, 97, 130}) {
+      const Case c{.sequence_length = length,
+                   .query_heads = 3,
+                   .kv_heads = 1,
+                   .head_size = head_size,
+                   .blocks = 2};
+      EXPECT_LE(worst_error<float>(c, kTolerance), 1) << "S=" << length << " D=" << head_size;
+    }
+  }
+}
+
+TEST_P(BlockAttention, WindowOfOneReturnsTheValueItself) {
+  Case c{.sequence_length = 32, .kind = MaskKind::kLocalSliding, .window = 1, .blocks = 4};
+  EXPECT_LE(worst_error<float>(c, kTolerance), 1);
+}
+
+TEST_P(BlockAttention, SoftCapAndItsDerivative) {
+  Case c{.sequence_length = 100, .query_heads = 8, .soft_cap = 2, .blocks = 2, .gain = 3};
+  EXPECT_LE(worst_error<float>(c, kTolerance), 1);
+  c.soft_cap = 30;
+  EXPECT_LE(worst_error<float>(c, 2 * kTolerance), 1);
+}
+
+TEST_P(BlockAttention, SinksJoinTheSoftmax) {
+  Case c{.sequence_length = 60, .query_heads = 6, .segments = documents({9, 20}, 60), .blocks = 2};
+  c.sinks = true;
+  EXPECT_LE(worst_error<float>(c, kTolerance), 1);
+}
+
+TEST_P(BlockAttention, RowsThatSeeNothingAreZeroWithoutNan) {
+  // 5 real tokens, then padding only: whole blocks see nothing.
+  const Case c{.sequence_length = 16,
+               .query_heads = 2,
+               .kv_heads = 1,
+               .head_size = 8,
+               .segments = documents({5}, 16),
+               .blocks = 4};
+  EXPECT_LE(worst_error<float>(c, kTolerance), 1);
+}
+
+TEST_P(BlockAttention, FarApartLogitsDoNotOverflow) {
+  // q = (1, 0, 0, 0); keys of -20 and 120, in both orders, in two blocks.
+  for (float first : {-20.0f, 120.0f}) {
+    const float second = 100.0f - first;
+    std::vector<float> q(8 * 4), k(8 * 4), v(8 * 4, 1.0f);
+    for (int i = 0; i < 8; ++i) {
+      q[i * 4] = 1;
+      k[i * 4] = i < 4 ? first : second;
+    }
+    const std::vector<odyssey::Run> runs[2] = {{{0, 4, 1}}, {{4, 4, 1}}};
+    const std::vector<odyssey::Run> all{{0, 8, 1}};
+    std::vector<float> accumulator(32), max(8), sum(8), out(32), lse(8);
+    const AttentionState state{
+        {accumulator.data(), {8, 1, 4}}, {max.data(), {1, 8}}, {sum.data(), {1, 8}}};
+    reset(state);
+    for (int b = 0; b < 2; ++b) {
+      const View<const float, 3> kb(k.data() + b * 16, {4, 1, 4}), vb(v.data() + b * 16, {4, 1, 4});
+      attend<float>(View<const float, 3>(q.data(), {8, 1, 4}), kb, vb,
+                    {{all, {}}, {runs[b], {}}, MaskKind::kFull, 0}, {}, state);
+    }
+    finish<float>(state, {}, {out.data(), {8, 1, 4}}, {lse.data(), {1, 8}});
+    for (float x : lse) EXPECT_NEAR(x, 120 + std::log(4.0f), 2e-5f);
+    for (float x : out) EXPECT_FLOAT_EQ(x, 1);
+  }
+}
+
+TEST_P(BlockAttention, Bf16ErrorDoesNotGrowWithTheNumberOfBlocks) {
+  const auto at = [](int blocks) {
+    return worst_error<bf16>({.sequence_length = 256,
+                              .query_heads = 2,
+                              .kv_heads = 1,
+                              .head_size = 32,
+                              .kind = MaskKind::kFull,
+                              .blocks = blocks},
+                             1e-2);
+  };
+  const double one = at(1);
+  EXPECT_LT(one, 3);
+  EXPECT_LE(at(8), 1.2 * one);
+  EXPECT_LE(at(32), 1.2 * one);
+}
+
+TEST_P(BlockAttention, HeadRangesOfARankKeepTheModelsHeadMap) {
+  // Query heads 2..4 of 6 with 2 per KV head: KV heads 1 and 2 of 3, phase 0; heads 1..3: phase 1.
+  AttentionOptions options;
+  options.queries_per_kv = 2;
+  options.phase = 1;
+  EXPECT_EQ(options.kv_head_of(0), 0);
+  EXPECT_EQ(options.kv_head_of(1), 1);
+  EXPECT_EQ(options.kv_head_of(2), 1);
+  // Three query heads over two KV heads with that phase equal the same heads of the whole model.
+  const Case c{.sequence_length = 50, .query_heads = 6, .kv_heads = 3, .head_size = 8};
+  const Tensors t(c);
+  const DenseAttentionOutput expected = dense(c, t);
+  const std::vector<odyssey::Run> runs{{0, 50, 1}};
+  Rows<float> q(runs, 6, 8, t.q), k(runs, 3, 8, t.k), v(runs, 3, 8, t.v), acc(runs, 3, 8, {}),
+      out(runs, 3, 8, {});
+  Buffer<float> max(150), sum(150), lse(150);
+  const AttentionState state{acc.view(), {max.data(), {3, 50}}, {sum.data(), {3, 50}}};
+  options.scale = static_cast<float>(1 / std::sqrt(8.0));
+  reset(state);
+  attend<float>(q.view().slice(1, 1, 4), k.view().slice(1, 0, 2), v.view().slice(1, 0, 2),
+                {{runs, {}}, {runs, {}}, MaskKind::kCausal, 0}, options, state);
+  finish<float>(state, {}, out.view(), {lse.data(), {3, 50}});
+  for (int64_t i = 0; i < 50; ++i) {
+    for (int64_t h = 0; h < 3; ++h) {
+      for (int64_t d = 0; d < 8; ++d) {
+        EXPECT_LE(error(out.view()(i, h, d), expected.out[(i * 6 + h + 1) * 8 + d], kTolerance), 1);
+      }
+    }
+  }
+}
+
+TEST(Isa, RefusesUnknownNames) {
+  setenv("ODYSSEY_MAX_ISA", "sse9", 1);
+  EXPECT_THROW(isa_in_use(), UserError);
+  unsetenv("ODYSSEY_MAX_ISA");
+}
+
+TEST(DenseAttention, GradientsAgreeWithFiniteDifferences) {
+  Case c{.sequence_length = 7,
+         .query_heads = 4,
+         .kv_heads = 2,
+         .head_size = 3,
+         .kind = MaskKind::kLocalSliding,
+         .window = 3,
+         .soft_cap = 1.5,
+         .segments = documents({3, 2}, 7)};
+  c.sinks = true;
+  Tensors t(c);
+  const DenseAttentionOutput expected = dense(c, t);
+  const auto loss = [&] {
+    const DenseAttentionOutput o = dense(c, t);
+    double sum = 0;
+    for (size_t i = 0; i < o.out.size(); ++i) sum += o.out[i] * double{t.dout[i]};
+    return sum;
+  };
+  const auto check = [&](std::vector<float>& x, const std::vector<double>& gradient) {
+    for (size_t i = 0; i < x.size(); ++i) {
+      const float keep = x[i];
+      x[i] = keep + 0x1p-10f;
+      const float up = x[i];
+      const double above = loss();
+      x[i] = keep - 0x1p-10f;
+      const double numeric = (above - loss()) / (double{up} - double{x[i]});
+      x[i] = keep;
+      EXPECT_NEAR(numeric, gradient[i], 2e-5);
+    }
+  };
+  check(t.q, expected.dq);
+  check(t.k, expected.dk);
+  check(t.v, expected.dv);
+  check(t.sinks, expected.dsinks);
+}
+
+}  // namespace
+}  // namespace odyssey
