@@ -26,24 +26,35 @@ HeadExchange::HeadExchange(const AttentionLayout& layout, int ring_rank, Group& 
       ulysses_(ulysses),
       send_bytes_(ulysses.size()),
       receive_bytes_(ulysses.size()) {
-  const int own = ulysses.rank();
-  // The largest exchange of the four: q, k, v in; out back; dq back; dk and dv (fp32) back.
-  int64_t in = 0, in_heads = 0, back = 0, back_heads = 0, gradients = 0, gradients_heads = 0;
-  for (int u = 0; u < ulysses.size(); ++u) {
-    const auto bytes = [&](HeadKind kind, int rows, int heads, int64_t element) {
-      return bytes_of(kind, rows, heads, element);
-    };
-    const int64_t e = layout.element_bytes;
-    back += bytes(HeadKind::kQuery, own, u, e);
-    back_heads += bytes(HeadKind::kQuery, u, own, e);
-    in += bytes(HeadKind::kQuery, own, u, e) + 2 * bytes(HeadKind::kKeyValue, own, u, e);
-    in_heads += bytes(HeadKind::kQuery, u, own, e) + 2 * bytes(HeadKind::kKeyValue, u, own, e);
-    gradients += 2 * bytes(HeadKind::kKeyValue, own, u, 4);
-    gradients_heads += 2 * bytes(HeadKind::kKeyValue, u, own, 4);
+  const BufferSizes sizes = buffer_sizes(layout, ring_rank, ulysses.rank());
+  send_ = Buffer<std::byte>(sizes.send);
+  receive_ = Buffer<std::byte>(sizes.receive);
+}
+
+// The largest of four exchanges: q, k, v in; out back (and dout in, the same the other way round);
+// dq back; dk and dv, in fp32, back.
+HeadExchange::BufferSizes HeadExchange::buffer_sizes(const AttentionLayout& layout, int r, int u) {
+  const HeadMap& heads = layout.heads;
+  const int64_t element = layout.element_bytes;
+  // Token form: own rows with the heads of everyone. Head form: everyone's rows with own heads.
+  int64_t query_tokens = 0, kv_tokens = 0, query_heads = 0, kv_heads = 0;
+  for (int other = 0; other < layout.ulysses_size(); ++other) {
+    const int64_t own_rows = layout.batch * layout.placement.local_count(r, u) * layout.head_size;
+    const int64_t rows = layout.batch * layout.placement.local_count(r, other) * layout.head_size;
+    query_tokens += own_rows * heads.query_count(other);
+    kv_tokens += 2 * own_rows * heads.kv_count(other);
+    query_heads += rows * heads.query_count(u);
+    kv_heads += 2 * rows * heads.kv_count(u);
   }
-  // Token form of one direction is head form of the other.
-  send_ = Buffer<std::byte>(std::max({in, back_heads, gradients_heads}));
-  receive_ = Buffer<std::byte>(std::max({in_heads, back, gradients}));
+  const int64_t in = (query_tokens + kv_tokens) * element;
+  const int64_t in_heads = (query_heads + kv_heads) * element;
+  return {std::max({in, query_heads * element, kv_heads * 4}),
+          std::max({in_heads, query_tokens * element, kv_tokens * 4})};
+}
+
+int64_t HeadExchange::workspace_bytes(const AttentionLayout& layout, int r, int u) {
+  const BufferSizes sizes = buffer_sizes(layout, r, u);
+  return sizes.send + sizes.receive;
 }
 
 int64_t HeadExchange::head_begin(HeadKind kind, int u) const {

@@ -37,9 +37,15 @@ class HeadExchange {
   template <class T>
   void to_tokens(std::span<const ExchangedTensor<T>> tensors);
 
-  int64_t workspace_bytes() const { return send_.size() + receive_.size(); }
+  // Bytes of the message buffers on Ulysses rank u of ring rank r; U at least 2.
+  static int64_t workspace_bytes(const AttentionLayout& layout, int r, int u);
 
  private:
+  // Largest message buffers that the exchanges of one attention call need.
+  struct BufferSizes {
+    int64_t send = 0, receive = 0;
+  };
+  static BufferSizes buffer_sizes(const AttentionLayout& layout, int r, int u);
   int64_t head_begin(HeadKind kind, int u) const;
   int64_t head_count(HeadKind kind, int u) const;
   int64_t bytes_of(HeadKind kind, int rows_of_rank, int heads_of_rank, int64_t element_bytes) const;

@@ -93,15 +93,36 @@ void ParallelAttention<T>::make_buffers() {
 }
 
 template <class T>
-int64_t ParallelAttention<T>::workspace_bytes() const {
-  const int64_t elements = own_.size() + travel_[0].size() + travel_[1].size() + all_.size() +
-                           q_heads_.size() + out_heads_.size() + dout_heads_.size();
-  const int64_t floats = gradients_[0].size() + gradients_[1].size() + arriving_gradient_.size() +
-                         all_gradients_.size() + reduce_workspace_.size() + accumulator_.size() +
-                         max_.size() + sum_.size() + lse_.size() + delta_.size() + dq_.size() +
-                         dkv_tokens_.size();
-  return elements * static_cast<int64_t>(sizeof(T)) + floats * 4 +
-         (exchange_ ? exchange_->workspace_bytes() : 0);
+int64_t ParallelAttention<T>::workspace_bytes(const AttentionLayout& layout) {
+  // Ring rank 0 and Ulysses rank 0 have the longest parts.
+  const HeadMap& heads = layout.heads;
+  int64_t kv_heads = 0, exchange = 0;
+  for (int u = 0; u < layout.ulysses_size(); ++u) {
+    kv_heads = std::max(kv_heads, heads.kv_count(u));
+    if (layout.ulysses_size() > 1) {
+      exchange = std::max(exchange, HeadExchange::workspace_bytes(layout, 0, u));
+    }
+  }
+  const int64_t rows = layout.batch * layout.placement.most_ring_block_rows();
+  const int64_t query = rows * heads.query_count(0) * layout.head_size;
+  const int64_t block = 2 * rows * kv_heads * layout.head_size;
+  const int64_t sequence =
+      2 * layout.batch * layout.placement.sequence_length() * kv_heads * layout.head_size;
+  int64_t elements = 0, floats = 2 * query + 4 * rows * heads.query_count(0);
+  if (layout.outer_gather) {
+    elements += sequence;
+    floats += sequence;
+  } else {
+    elements += layout.ring_size() > 1 ? 3 * block : block;
+    floats += layout.ring_size() > 1 ? 3 * block : block;
+  }
+  if (layout.ulysses_size() > 1) {
+    elements += 3 * query;
+    floats +=
+        2 * layout.batch * layout.placement.most_local_rows() * heads.kv_heads() * layout.head_size;
+  }
+  return elements * static_cast<int64_t>(sizeof(T)) + floats * 4 + exchange +
+         attention_scratch_bytes(layout.placement.most_ring_block_rows(), layout.head_size);
 }
 
 template <class T>

@@ -51,7 +51,8 @@ class ParallelAttention {
   // First head of this rank.
   int64_t first_head() const { return layout_.heads.query_begin(ulysses_.rank()); }
 
-  int64_t workspace_bytes() const;
+  // Bytes that one such object takes on the rank that needs most, kernel scratch included.
+  static int64_t workspace_bytes(const AttentionLayout& layout);
 
  private:
   using Extents3 = std::array<int64_t, 3>;

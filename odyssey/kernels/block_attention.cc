@@ -190,16 +190,24 @@ std::pair<int64_t, int64_t> heads_of(int64_t g, int64_t heads, const AttentionOp
           std::clamp<int64_t>(begin + options.queries_per_kv, 0, heads)};
 }
 
+// Calls body(row, head) for all of them; rows are spread over the threads.
+template <class Body>
+void for_rows_and_heads(int64_t rows, int64_t heads, const Body& body) {
+  parallel_ranges(rows, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t h = 0; h < heads; ++h) body(i, h);
+    }
+  });
+}
+
 }  // namespace
 
 void reset(const AttentionState& state) {
-  for (int64_t h = 0; h < state.max.extent(0); ++h) {
-    for (int64_t i = 0; i < state.max.extent(1); ++i) {
-      state.max(h, i) = kNothingSeen;
-      state.sum(h, i) = 0;
-      std::fill_n(&state.accumulator(i, h, 0), state.accumulator.extent(2), 0.0f);
-    }
-  }
+  for_rows_and_heads(state.max.extent(1), state.max.extent(0), [&](int64_t i, int64_t h) {
+    state.max(h, i) = kNothingSeen;
+    state.sum(h, i) = 0;
+    std::fill_n(&state.accumulator(i, h, 0), state.accumulator.extent(2), 0.0f);
+  });
 }
 
 template <class T>
@@ -290,39 +298,35 @@ void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
 template <class T>
 void finish(const AttentionState& state, std::span<const float> sinks, View<T, 3> out,
             View<float, 2> lse) {
-  const int64_t head_size = out.extent(2);
-  for (int64_t h = 0; h < out.extent(1); ++h) {
-    for (int64_t i = 0; i < out.extent(0); ++i) {
-      float max = state.max(h, i);
-      float sum = state.sum(h, i);
-      float factor = 1;
-      if (!sinks.empty()) {
-        const float most = std::max(max, sinks[h]);
-        factor = std::exp(max - most);
-        sum = sum * factor + std::exp(sinks[h] - most);
-        max = most;
-      }
-      const bool empty = sum == 0;
-      lse(h, i) = empty ? -std::numeric_limits<float>::infinity() : max + std::log(sum);
-      const float inverse = empty ? 0 : factor / sum;
-      const float* from = &state.accumulator(i, h, 0);
-      T* to = &out(i, h, 0);
-      for (int64_t d = 0; d < head_size; ++d) to[d] = T(from[d] * inverse);
+  const auto finish_row = [&](int64_t i, int64_t h) {
+    float max = state.max(h, i);
+    float sum = state.sum(h, i);
+    float factor = 1;
+    if (!sinks.empty()) {
+      const float most = std::max(max, sinks[h]);
+      factor = std::exp(max - most);
+      sum = sum * factor + std::exp(sinks[h] - most);
+      max = most;
     }
-  }
+    const bool empty = sum == 0;
+    lse(h, i) = empty ? -std::numeric_limits<float>::infinity() : max + std::log(sum);
+    const float inverse = empty ? 0 : factor / sum;
+    const float* from = &state.accumulator(i, h, 0);
+    T* to = &out(i, h, 0);
+    for (int64_t d = 0; d < out.extent(2); ++d) to[d] = T(from[d] * inverse);
+  };
+  for_rows_and_heads(out.extent(0), out.extent(1), finish_row);
 }
 
 template <class T>
 void attention_delta(View<const T, 3> out, View<const T, 3> dout, View<float, 2> delta) {
-  for (int64_t h = 0; h < out.extent(1); ++h) {
-    for (int64_t i = 0; i < out.extent(0); ++i) {
-      float sum = 0;
-      for (int64_t d = 0; d < out.extent(2); ++d) {
-        sum += to_float(out(i, h, d)) * to_float(dout(i, h, d));
-      }
-      delta(h, i) = sum;
-    }
-  }
+  for_rows_and_heads(out.extent(0), out.extent(1), [&](int64_t i, int64_t h) {
+    float sum = 0;
+    const T* o = &out(i, h, 0);
+    const T* d_o = &dout(i, h, 0);
+    for (int64_t d = 0; d < out.extent(2); ++d) sum += to_float(o[d]) * to_float(d_o[d]);
+    delta(h, i) = sum;
+  });
 }
 
 void sink_backward(std::span<const float> sinks, View<const float, 2> lse,
@@ -342,6 +346,14 @@ void update_max_logits(const AttentionState& state, std::span<float> most) {
       if (state.sum(h, i) > 0) most[h] = std::max(most[h], state.max(h, i));
     }
   }
+}
+
+int64_t attention_scratch_bytes(int64_t rows, int64_t head_size) {
+  const int64_t padded = padded_head_size(head_size);
+  const int64_t padded_rows = tiles_of(rows, kKeyTile) * kKeyTile;
+  // K, V, dK, dV of one head packed; positions and segments; one tile's worth a thread.
+  return padded_rows * (4 * padded + 7) * 4 +
+         thread_count() * tile_kernels(isa_in_use()).scratch_words(padded) * 4;
 }
 
 #define ODYSSEY_INSTANTIATE(T)                                                                    \

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "odyssey/comm/mesh.h"
+
+#include "odyssey/base/error.h"
+
+namespace odyssey {
+namespace {
+
+void check_axes(const Group& world, int data, int fsdp, int ring, int ulysses) {
+  bool fits = true;
+  int64_t left = world.size();
+  for (const int axis : {data, fsdp, ring, ulysses}) {
+    fits = fits && axis >= 1 && left % axis == 0;
+    if (fits) left /= axis;
+  }
+  if (fits && left == 1) return;
+  throw user_error("mesh", fmt::format("axes that multiply to the {} ranks started", world.size()),
+                   fmt::format("data {} x fsdp {} x context {} x context_usp_ulysses {}", data,
+                               fsdp, ring, ulysses),
+                   "Change the *_parallelism keys, or start another number of ranks");
+}
+
+}  // namespace
+
+Mesh::Mesh(Group& world, int data, int fsdp, int ring, int ulysses) : world_(world) {
+  check_axes(world, data, fsdp, ring, ulysses);
+  const int rank = world.rank();
+  const int u = rank % ulysses;
+  const int r = rank / ulysses % ring;
+  const int f = rank / (ulysses * ring) % fsdp;
+  const int d = rank / (ulysses * ring * fsdp);
+  // A colour numbers the groups of one kind: the coordinates that their ranks have in common.
+  data_ = world.split((f * ring + r) * ulysses + u, "data");
+  fsdp_ = world.split((d * ring + r) * ulysses + u, "fsdp");
+  ring_ = world.split((d * fsdp + f) * ulysses + u, "context");
+  ulysses_ = world.split((d * fsdp + f) * ring + r, "context_usp_ulysses");
+  sequence_ = world.split(d * fsdp + f, "sequence");
+  shard_ = world.split(d, "shard");
+}
+
+}  // namespace odyssey

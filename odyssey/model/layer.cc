@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "odyssey/model/layer.h"
+
+#include "odyssey/kernels/activation.h"
+#include "odyssey/kernels/elementwise.h"
+#include "odyssey/kernels/matmul.h"
+#include "odyssey/kernels/rms_norm.h"
+#include "odyssey/kernels/rope.h"
+
+namespace odyssey {
+namespace {
+
+template <class E>
+View<E, 2> matrix_of(const ParameterGroup& group, std::span<E> values, std::string_view name) {
+  const ParameterTensor& tensor = group.tensor(name);
+  return {values.data() + tensor.offset, {tensor.rows, tensor.columns}};
+}
+
+template <class E>
+std::span<E> vector_of(const ParameterGroup& group, std::span<E> values, std::string_view name) {
+  const ParameterTensor& tensor = group.tensor(name);
+  return values.subspan(tensor.offset, tensor.size());
+}
+
+// Gradients of vectors are added to; those of matrices are overwritten.
+std::span<float> zeroed_vector(const ParameterGroup& group, std::span<float> gradient,
+                               std::string_view name) {
+  const std::span<float> values = vector_of(group, gradient, name);
+  fill_zero(values);
+  return values;
+}
+
+GatedKind gated_kind(const ModelConfig& config) {
+  return config.activation == Activation::kSilu ? GatedKind::kSilu : GatedKind::kGelu;
+}
+
+RmsNormOptions norm_options(const ModelConfig& config) {
+  return {config.norm_epsilon, config.norm_adds_one};
+}
+
+}  // namespace
+
+template <class T>
+DecoderLayer<T>::DecoderLayer(const ModelConfig& config, int64_t batch, int64_t rows,
+                              ParallelAttention<T>& attention)
+    : config_(config), batch_(batch), rows_(rows), attention_(attention) {
+  const RopeScaling& scaling = config.rope_scaling;
+  frequencies_ = rope_frequencies(config.head_size, config.rope_theta,
+                                  {scaling.factor, scaling.low_frequency_factor,
+                                   scaling.high_frequency_factor, scaling.original_length});
+  const int64_t qkv = qkv_heads() * config.head_size;
+  const int64_t query = config.query_heads * config.head_size;
+  for (Buffer<T>* buffer : {&norm1_, &norm2_, &middle_, &d_norm_}) {
+    *buffer = Buffer<T>(n() * config.embedding);
+  }
+  for (Buffer<T>* buffer : {&qkv_, &d_qkv_}) *buffer = Buffer<T>(n() * qkv);
+  for (Buffer<T>* buffer : {&attention_out_, &d_attention_}) *buffer = Buffer<T>(n() * query);
+  gate_up_ = Buffer<T>(n() * 2 * config.mlp);
+  for (Buffer<T>* buffer : {&activated_, &d_activated_}) *buffer = Buffer<T>(n() * config.mlp);
+  rms1_ = Buffer<float>(n());
+  rms2_ = Buffer<float>(n());
+  if (config.qk_norm) {
+    qkv_raw_ = Buffer<T>(n() * qkv);
+    query_rms_ = Buffer<float>(n() * config.query_heads);
+    key_rms_ = Buffer<float>(n() * config.kv_heads);
+  }
+}
+
+template <class T>
+int64_t DecoderLayer<T>::bytes(const ModelConfig& c, int64_t batch, int64_t rows) {
+  const int64_t n = batch * rows;
+  const int64_t qkv = (c.query_heads + 2 * c.kv_heads) * c.head_size;
+  const int64_t elements =
+      4 * c.embedding + (c.qk_norm ? 3 : 2) * qkv + 2 * c.query_heads * c.head_size + 4 * c.mlp;
+  const int64_t floats = 2 + (c.qk_norm ? c.query_heads + c.kv_heads : 0);
+  return n * (elements * static_cast<int64_t>(sizeof(T)) + floats * 4);
+}
+
+template <class T>
+View<T, 3> DecoderLayer<T>::heads(Buffer<T>& qkv, int64_t begin, int64_t end) {
+  const View<T, 3> all(qkv.data(), {n(), qkv_heads(), config_.head_size});
+  return all.slice(1, begin, end);
+}
+
+template <class T>
+View<T, 4> DecoderLayer<T>::batched_heads(Buffer<T>& qkv, int64_t begin, int64_t end) {
+  const View<T, 4> all(qkv.data(), {batch_, rows_, qkv_heads(), config_.head_size});
+  return all.slice(2, begin, end);
+}
+
+// middle = x + attention(norm(x)) W_o^T
+template <class T>
+void DecoderLayer<T>::forward_attention(const ParameterGroup& group, std::span<const T> weights,
+                                        std::span<const int32_t> positions, View<const T, 2> x) {
+  const int64_t H = config_.query_heads, K = config_.kv_heads, D = config_.head_size;
+  const View<T, 2> norm = matrix(norm1_, config_.embedding);
+  rms_norm<T>(x, vector_of(group, weights, "input_norm"), norm_options(config_), norm,
+              rms1_.span());
+  Buffer<T>& projected = config_.qk_norm ? qkv_raw_ : qkv_;
+  const View<T, 2> qkv = matrix(projected, qkv_heads() * D);
+  linear<T>(norm, matrix_of(group, weights, "query_key_value"), qkv);
+  if (config_.qkv_bias) add_bias<T>(vector_of(group, weights, "query_key_value_bias"), qkv);
+  if (config_.qk_norm) {
+    rms_norm<T>(heads(qkv_raw_, 0, H), vector_of(group, weights, "query_norm"),
+                norm_options(config_), heads(qkv_, 0, H), query_rms_.span());
+    rms_norm<T>(heads(qkv_raw_, H, H + K), vector_of(group, weights, "key_norm"),
+                norm_options(config_), heads(qkv_, H, H + K), key_rms_.span());
+    copy<T>(heads(qkv_raw_, H + K, H + 2 * K), heads(qkv_, H + K, H + 2 * K));
+  }
+  rope<T>(heads(qkv_, 0, H + K), positions, frequencies_, /*inverse=*/false);
+  attention_.forward(batched_heads(qkv_, 0, H), batched_heads(qkv_, H, H + K),
+                     batched_heads(qkv_, H + K, H + 2 * K),
+                     View<T, 4>(attention_out_.data(), {batch_, rows_, H, D}));
+  linear<T>(matrix(attention_out_, H * D), matrix_of(group, weights, "attention_output"),
+            matrix(middle_, config_.embedding));
+  add<T>(x.span(), middle_.span());
+}
+
+// activated = f(norm(middle) W_gate^T) * (norm(middle) W_up^T)
+template <class T>
+void DecoderLayer<T>::forward_mlp(const ParameterGroup& group, std::span<const T> weights) {
+  const View<T, 2> norm = matrix(norm2_, config_.embedding);
+  rms_norm<T>(matrix(middle_, config_.embedding), vector_of(group, weights, "post_attention_norm"),
+              norm_options(config_), norm, rms2_.span());
+  linear<T>(norm, matrix_of(group, weights, "gate_up"), matrix(gate_up_, 2 * config_.mlp));
+  gated_activation<T>(gated_kind(config_), matrix(gate_up_, 2 * config_.mlp),
+                      matrix(activated_, config_.mlp));
+}
+
+template <class T>
+void DecoderLayer<T>::forward(const ParameterGroup& group, std::span<const T> weights,
+                              std::span<const int32_t> positions, View<T, 2> x) {
+  forward_attention(group, weights, positions, x);
+  forward_mlp(group, weights);
+  linear<T>(matrix(activated_, config_.mlp), matrix_of(group, weights, "down"), x);
+  add<T>(middle_.span(), x.span());
+}
+
+template <class T>
+void DecoderLayer<T>::backward(const ParameterGroup& group, std::span<const T> weights,
+                               std::span<const int32_t> positions, View<const T, 2> x, View<T, 2> d,
+                               std::span<float> gradient) {
+  forward_attention(group, weights, positions, x);
+  forward_mlp(group, weights);
+  backward_mlp(group, weights, d, gradient);
+  backward_attention(group, weights, positions, x, d, gradient);
+}
+
+template <class T>
+void DecoderLayer<T>::backward_mlp(const ParameterGroup& group, std::span<const T> weights,
+                                   View<T, 2> d, std::span<float> gradient) {
+  const View<T, 2> d_activated = matrix(d_activated_, config_.mlp);
+  const View<T, 2> gate_up = matrix(gate_up_, 2 * config_.mlp);
+  const View<T, 2> d_norm = matrix(d_norm_, config_.embedding);
+  // forward: x = middle + activated W_down^T
+  linear_backward_weight<T>(d, matrix(activated_, config_.mlp), matrix_of(group, gradient, "down"),
+                            /*accumulate=*/false);
+  linear_backward_input<T>(d, matrix_of(group, weights, "down"), d_activated, /*accumulate=*/false);
+  // forward: activated = f(gate) * up. Its gradient takes the place of gate and up.
+  gated_activation_backward<T>(gated_kind(config_), d_activated, gate_up, gate_up);
+  // forward: gate_up = norm W_gate_up^T
+  linear_backward_weight<T>(gate_up, matrix(norm2_, config_.embedding),
+                            matrix_of(group, gradient, "gate_up"), /*accumulate=*/false);
+  linear_backward_input<T>(gate_up, matrix_of(group, weights, "gate_up"), d_norm,
+                           /*accumulate=*/false);
+  // forward: norm = rms_norm(middle); middle also goes straight on
+  rms_norm_backward<T>(d_norm, matrix(middle_, config_.embedding),
+                       vector_of(group, weights, "post_attention_norm"), norm_options(config_),
+                       rms2_.span(), /*accumulate=*/true, d,
+                       zeroed_vector(group, gradient, "post_attention_norm"));
+}
+
+template <class T>
+void DecoderLayer<T>::backward_attention(const ParameterGroup& group, std::span<const T> weights,
+                                         std::span<const int32_t> positions, View<const T, 2> x,
+                                         View<T, 2> d, std::span<float> gradient) {
+  const int64_t H = config_.query_heads, K = config_.kv_heads, D = config_.head_size;
+  const View<T, 2> d_attention = matrix(d_attention_, H * D);
+  const View<T, 2> d_qkv = matrix(d_qkv_, qkv_heads() * D);
+  const View<T, 2> d_norm = matrix(d_norm_, config_.embedding);
+  // forward: middle = x + attention_out W_o^T
+  linear_backward_weight<T>(d, matrix(attention_out_, H * D),
+                            matrix_of(group, gradient, "attention_output"), /*accumulate=*/false);
+  linear_backward_input<T>(d, matrix_of(group, weights, "attention_output"), d_attention,
+                           /*accumulate=*/false);
+  attention_.backward(View<const T, 4>(d_attention_.data(), {batch_, rows_, H, D}),
+                      batched_heads(d_qkv_, 0, H), batched_heads(d_qkv_, H, H + K),
+                      batched_heads(d_qkv_, H + K, H + 2 * K));
+  // forward: rope turns q and k; turning back is the gradient
+  rope<T>(heads(d_qkv_, 0, H + K), positions, frequencies_, /*inverse=*/true);
+  if (config_.qk_norm) {
+    rms_norm_backward<T>(heads(d_qkv_, 0, H), heads(qkv_raw_, 0, H),
+                         vector_of(group, weights, "query_norm"), norm_options(config_),
+                         query_rms_.span(), /*accumulate=*/false, heads(d_qkv_, 0, H),
+                         zeroed_vector(group, gradient, "query_norm"));
+    rms_norm_backward<T>(heads(d_qkv_, H, H + K), heads(qkv_raw_, H, H + K),
+                         vector_of(group, weights, "key_norm"), norm_options(config_),
+                         key_rms_.span(), /*accumulate=*/false, heads(d_qkv_, H, H + K),
+                         zeroed_vector(group, gradient, "key_norm"));
+  }
+  if (config_.qkv_bias) {
+    bias_backward<T>(d_qkv, zeroed_vector(group, gradient, "query_key_value_bias"));
+  }
+  // forward: qkv = norm W_qkv^T
+  linear_backward_weight<T>(d_qkv, matrix(norm1_, config_.embedding),
+                            matrix_of(group, gradient, "query_key_value"), /*accumulate=*/false);
+  linear_backward_input<T>(d_qkv, matrix_of(group, weights, "query_key_value"), d_norm,
+                           /*accumulate=*/false);
+  // forward: norm = rms_norm(x); x also goes straight on
+  rms_norm_backward<T>(d_norm, x, vector_of(group, weights, "input_norm"), norm_options(config_),
+                       rms1_.span(), /*accumulate=*/true, d,
+                       zeroed_vector(group, gradient, "input_norm"));
+}
+
+template class DecoderLayer<float>;
+template class DecoderLayer<bf16>;
+
+}  // namespace odyssey

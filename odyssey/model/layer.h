@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// One decoder layer, forward and backward. N = B * T rows of this rank; matrices are [outputs,
+// inputs]. Backward recomputes the forward pass from the layer's input, so a layer leaves nothing
+// behind but that input (full recompute).
+#pragma once
+#include <span>
+
+#include "odyssey/base/buffer.h"
+#include "odyssey/base/view.h"
+#include "odyssey/config/run_config.h"
+#include "odyssey/context/parallel_attention.h"
+#include "odyssey/model/parameters.h"
+
+namespace odyssey {
+
+template <class T>
+class DecoderLayer {
+ public:
+  // batch (B) and rows (T) of this rank. attention is shared by all layers and outlives this
+  // object.
+  DecoderLayer(const ModelConfig& config, int64_t batch, int64_t rows,
+               ParallelAttention<T>& attention);
+
+  // x <- layer(x). x: [N, E]; weights: the gathered group of the layer; positions: [N] for RoPE.
+  void forward(const ParameterGroup& group, std::span<const T> weights,
+               std::span<const int32_t> positions, View<T, 2> x);
+  // d <- gradient of the layer's input, given d = gradient of its output [N, E] and its input x.
+  // Writes the whole group's gradient.
+  void backward(const ParameterGroup& group, std::span<const T> weights,
+                std::span<const int32_t> positions, View<const T, 2> x, View<T, 2> d,
+                std::span<float> gradient);
+
+  static int64_t bytes(const ModelConfig& config, int64_t batch, int64_t rows);
+
+ private:
+  void forward_attention(const ParameterGroup& group, std::span<const T> weights,
+                         std::span<const int32_t> positions, View<const T, 2> x);
+  void forward_mlp(const ParameterGroup& group, std::span<const T> weights);
+  void backward_mlp(const ParameterGroup& group, std::span<const T> weights, View<T, 2> d,
+                    std::span<float> gradient);
+  void backward_attention(const ParameterGroup& group, std::span<const T> weights,
+                          std::span<const int32_t> positions, View<const T, 2> x, View<T, 2> d,
+                          std::span<float> gradient);
+
+  int64_t n() const { return batch_ * rows_; }
+  int64_t qkv_heads() const { return config_.query_heads + 2 * config_.kv_heads; }
+  View<T, 2> matrix(Buffer<T>& buffer, int64_t columns) { return {buffer.data(), {n(), columns}}; }
+  // The heads [begin, end) of a [N, (H + 2K) D] buffer, by row and by batch.
+  View<T, 3> heads(Buffer<T>& qkv, int64_t begin, int64_t end);
+  View<T, 4> batched_heads(Buffer<T>& qkv, int64_t begin, int64_t end);
+
+  const ModelConfig& config_;
+  int64_t batch_, rows_;
+  ParallelAttention<T>& attention_;
+  std::vector<float> frequencies_;
+  // Results of the forward pass that the backward pass needs, of one layer at a time.
+  Buffer<T> norm1_, qkv_, qkv_raw_, attention_out_, middle_, norm2_, gate_up_, activated_;
+  Buffer<float> rms1_, rms2_, query_rms_, key_rms_;
+  // Gradients.
+  Buffer<T> d_norm_, d_qkv_, d_attention_, d_activated_;
+};
+
+}  // namespace odyssey

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "odyssey/train/optimizer.h"
+
+#include <cmath>
+
+#include "odyssey/comm/all_reduce.h"
+#include "odyssey/kernels/adamw.h"
+#include "odyssey/kernels/elementwise.h"
+
+namespace odyssey {
+
+Optimizer::Optimizer(const OptimizerConfig& config, int64_t size, Group& shard_group)
+    : config_(config), shard_group_(shard_group), mu_(size), nu_(size) {}
+
+double Optimizer::global_norm(std::span<const float> values) {
+  double squares[1] = {sum_of_squares<float>(values)};
+  all_reduce_sum(shard_group_, squares);
+  return std::sqrt(squares[0]);
+}
+
+Optimizer::Norms Optimizer::step(double learning_rate, double total_weight,
+                                 std::span<const float> gradients, std::span<float> weights) {
+  Norms norms;
+  norms.raw_gradient = global_norm(gradients) / total_weight;
+  const bool clip = config_.clip_norm > 0 && norms.raw_gradient > config_.clip_norm;
+  const double factor = clip ? config_.clip_norm / norms.raw_gradient : 1;
+  norms.gradient = norms.raw_gradient * factor;
+  AdamwOptions options;
+  options.learning_rate = learning_rate;
+  options.beta1 = config_.beta1;
+  options.beta2 = config_.beta2;
+  options.epsilon = config_.epsilon;
+  options.epsilon_root = config_.epsilon_root;
+  options.weight_decay = config_.weight_decay;
+  adamw(options, ++steps_, factor / total_weight, gradients, weights, mu_.span(), nu_.span());
+  norms.parameters = global_norm(weights);
+  return norms;
+}
+
+}  // namespace odyssey
