@@ -111,7 +111,7 @@ int64_t ParallelAttention<T>::workspace_bytes(const AttentionLayout& layout) {
   int64_t elements = 0, floats = 2 * query + 4 * rows * heads.query_count(0);
   if (layout.outer_gather) {
     elements += sequence;
-    floats += sequence;
+    floats += sequence + reduce_scatter_workspace(std::vector<int64_t>(layout.ring_size(), block));
   } else {
     elements += layout.ring_size() > 1 ? 3 * block : block;
     floats += layout.ring_size() > 1 ? 3 * block : block;

@@ -15,7 +15,7 @@ struct Batch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;         // the next token of the same document
   std::vector<int32_t> target_weights;  // 1 where the target counts, 0 where there is none
-  std::vector<int32_t> positions;       // within the document, for RoPE
+  std::vector<int32_t> positions;       // within the segment (synthetic: the row), for RoPE
   std::vector<int32_t> segments;        // 1, 2, ... per row; 0 = padding
 };
 

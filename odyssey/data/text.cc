@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "odyssey/data/text.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "odyssey/base/error.h"
 
 namespace odyssey {
@@ -19,11 +16,6 @@ TextDataset::TextDataset(const DataConfig& config, int64_t vocabulary)
   if (vocabulary < 256) {
     throw user_error("vocab_size for dataset_type=text", "at least 256, one token for each byte",
                      fmt::format("{}", vocabulary), "Raise vocab_size to 256 or more.");
-  }
-  const int64_t longest = *std::max_element(files_.lengths().begin(), files_.lengths().end());
-  if (longest > std::numeric_limits<int32_t>::max()) {
-    throw user_error(fmt::format("a document of {}", config.text_path), "less than 2^31 bytes",
-                     fmt::format("{}", longest), "Cut it with text_document_separator.");
   }
 }
 
@@ -57,7 +49,7 @@ void TextDataset::fill_row(const std::vector<Piece>& pieces, int64_t row, Batch&
       batch.tokens[i] = static_cast<int32_t>(document[p]);
       batch.targets[i] = has_target ? static_cast<int32_t>(document[p + 1]) : 0;
       batch.target_weights[i] = has_target ? 1 : 0;
-      batch.positions[i] = static_cast<int32_t>(p);
+      batch.positions[i] = static_cast<int32_t>(p - piece.begin);
       batch.segments[i] = segment;
     }
   }

@@ -2,9 +2,8 @@
 // TextDataset: rows of bytes from a file or folder; a token is a byte. Every segment of a row is a
 // document or a piece of one. A token's target is the next byte of the same document, also where
 // that byte opens the next row; the last byte of a document has none (target 0, weight 0), nor has
-// padding (segment 0, token 0). Positions count within the document, also across rows: the next
-// piece of a cut document goes on where the last one ended, which RoPE, being relative, does not
-// mind.
+// padding (segment 0, token 0). Positions restart in every segment: attention sees only differences
+// within a segment, and small positions keep RoPE's fp32 angles accurate however long a document is.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -84,6 +84,7 @@ class Trainer {
     finish.total_seconds = seconds_since(begin);
     finish.median_step_seconds = median(seconds);
     finish.bytes_peak = buffer_bytes_peak();
+    barrier(world_);
     if (world_.rank() == 0) observer_.finished(finish);
   }
 
