@@ -45,7 +45,6 @@ bool is_finalized() {
 // One message: its pieces in order.
 class MpiRequest final : public Request {
  public:
-  // `what` names the transfer in messages; made only when it fails.
   MpiRequest(const Group& group, int peer, Tag tag, bool is_send, int64_t size, int64_t piece_limit)
       : name_(group.name()),
         rank_(group.rank()),
