@@ -117,7 +117,8 @@ int main(int argc, char** argv) {
   std::vector<Column> columns = {{1, false}, {2, false}, {3, false}, {4, false}, {8, false}};
   if (with_mpi) columns.insert(columns.end(), {{2, true}, {4, true}});
   fmt::print("| strategy | placement |");
-  for (const Column& c : columns) fmt::print(" {} {} |", c.ranks, c.mpi ? "MPI" : "threads");
+  for (const Column& c : columns)
+    fmt::print(" {} {} |", c.ranks, c.mpi ? "MPI" : c.ranks == 1 ? "thread" : "threads");
   fmt::print("\n|---|---|");
   for (size_t i = 0; i < columns.size(); ++i) fmt::print("---|");
   fmt::print("\n");

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program under mpirun: the numbers of thread ranks, one message, one exit code.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "apps/run_program.h"
+#include "odyssey/base/random.h"
+#include "odyssey/io/safetensors.h"
+#include "odyssey/io/test_folder.h"
+
+namespace odyssey {
+namespace {
+
+using testing::HasSubstr;
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+// B 2, S 19, H 4, K 2, D 8, with dout and documents.
+void write_input(const std::string& path) {
+  const auto normal = [](int64_t size, uint64_t stream) {
+    std::vector<float> values;
+    const Random random(1, stream);
+    for (int64_t i = 0; i < size; ++i) {
+      values.push_back(static_cast<float>(random.normal(static_cast<uint64_t>(i))));
+    }
+    return values;
+  };
+  const std::vector<float> query = normal(2 * 19 * 4 * 8, 1), key = normal(2 * 19 * 2 * 8, 2),
+                           value = normal(2 * 19 * 2 * 8, 3), dout = normal(2 * 19 * 4 * 8, 4),
+                           sinks = normal(4, 5);
+  std::vector<int32_t> segments(2 * 19, 1);
+  for (int i = 7; i < 15; ++i) segments[i] = 2;
+  for (int i = 33; i < 38; ++i) segments[i] = 0;
+  write_safetensors(path, std::vector<TensorToWrite>{
+                              {"query", StoredType::kF32, {2, 19, 4, 8}, query.data()},
+                              {"key", StoredType::kF32, {2, 19, 2, 8}, key.data()},
+                              {"value", StoredType::kF32, {2, 19, 2, 8}, value.data()},
+                              {"dout", StoredType::kF32, {2, 19, 4, 8}, dout.data()},
+                              {"sinks", StoredType::kF32, {4}, sinks.data()},
+                              {"segment_ids", StoredType::kI32, {2, 19}, segments.data()}});
+}
+
+// Thread ranks are held against dense attention elsewhere; processes must give the same bits.
+TEST(Mpi, AttentionGivesTheBitsOfThreadRanks) {
+  const TestFolder folder;
+  write_input(folder.path("in"));
+  const std::string files = "attention --input " + folder.path("in") + " --output " + folder.path();
+  for (int ranks : {2, 4}) {
+    const std::string half = std::to_string(ranks / 2), all = std::to_string(ranks);
+    for (const std::string& words :
+         {"context_parallel_strategy=usp ici_context_parallelism=" + half +
+              " ici_context_usp_ulysses_parallelism=2 dtype=float32",
+          "context_parallel_strategy=all_gather ici_context_parallelism=" + all,
+          "context_parallel_strategy=ring ici_context_parallelism=-1 ici_fsdp_parallelism=1 "
+          "--ranks " +
+              all}) {
+      const ProgramResult threads = run_program(files + "/threads " + words);
+      const ProgramResult processes = run_program(files + "/processes " + words, mpirun(ranks));
+      ASSERT_EQ(threads.code, 0) << threads.err;
+      ASSERT_EQ(processes.code, 0) << processes.err;
+      EXPECT_EQ(count(processes.out, "attention: "), 1) << processes.out;
+      const SafetensorsFile a(folder.path("threads")), b(folder.path("processes"));
+      ASSERT_EQ(a.tensors().size(), 7U);
+      for (const StoredTensor& tensor : a.tensors()) {
+        EXPECT_EQ(a.read_floats(tensor.name), b.read_floats(tensor.name)) << tensor.name << words;
+      }
+    }
+  }
+}
+
+TEST(Mpi, CheckProvesALayout) {
+  const ProgramResult result = run_program(
+      "check configs/tiny.yml max_target_length=60 ici_context_parallelism=2 "
+      "per_device_batch_size=1",
+      mpirun(4));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(count(result.out, "cases equal dense attention"), 1) << result.out;
+}
+
+TEST(Mpi, AUserErrorIsPrintedOnce) {
+  for (const std::string arguments :
+       {"trian", "train", "train nope.yml", "check --ranks 3", "check --comm threads",
+        "attention --input /nope --output /tmp/x",
+        "train configs/tiny.yml ici_context_parallelism=1 per_device_batch_size=1 "
+        "dataset_type=synthetic max_target_length=64 steps=1 metrics_file=/nowhere/x"}) {
+    const ProgramResult result = run_program(arguments, mpirun(2));
+    EXPECT_EQ(result.code, 2) << arguments << result.err;
+    EXPECT_EQ(count(result.err, "odyssey: error: "), 1) << arguments << result.err;
+  }
+}
+
+TEST(Mpi, HelpIsPrintedOnce) {
+  const ProgramResult result = run_program("--help", mpirun(2));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(count(result.out, "Usage:"), 1);
+}
+
+TEST(Mpi, RanksWithOtherConfigurationsFailTogether) {
+  const std::string words =
+      "context_parallel_strategy=ring ici_context_parallelism=2 per_device_batch_size=1 "
+      "max_target_length=16 ";
+  // The program comes last on the line, so it is the second of the two.
+  const ProgramResult result =
+      run_program("check " + words + "steps=4",
+                  mpirun(1) + " '" ODYSSEY_PROGRAM "' check " + words + "steps=3 : -n 1");
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_EQ(count(result.err, "odyssey: error: configuration: expected the same on all 2 ranks"), 1)
+      << result.err;
+}
+
+const std::string kTrain =
+    "train configs/tiny.yml ici_context_parallelism=1 per_device_batch_size=1 "
+    "dataset_type=synthetic "
+    "max_target_length=64 steps=3 ";
+
+TEST(Mpi, TrainsLikeThreadRanks) {
+  const TestFolder folder;
+  const ProgramResult result = run_program(kTrain, mpirun(2));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const ProgramResult threads = run_program(kTrain);
+  const auto losses = [](const std::string& out) {
+    std::vector<std::string> found;
+    for (size_t at = out.find("loss: "); at != std::string::npos; at = out.find("loss: ", at + 1)) {
+      found.push_back(out.substr(at, out.find('\n', at) - at));
+    }
+    return found;
+  };
+  EXPECT_EQ(losses(result.out).size(), 3U) << result.out;
+  EXPECT_EQ(losses(result.out), losses(threads.out));
+}
+
+TEST(Mpi, AFailingRankEndsAllAndIsNamed) {
+  const ProgramResult result =
+      run_program(kTrain, "ODYSSEY_FAULT_DRILL=throw:1:1 timeout 20 " + mpirun(2));
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("odyssey: [rank 1 of 2] fault drill in step 1\n"));
+}
+
+TEST(Mpi, ALostRankIsNoticed) {
+  const ProgramResult result = run_program(kTrain + "comm_timeout_seconds=1",
+                                           "ODYSSEY_FAULT_DRILL=hang:1:1 timeout 20 " + mpirun(2));
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("odyssey: [rank 0 of 2] "));
+  EXPECT_THAT(result.err, HasSubstr("from rank 1"));
+}
+
+}  // namespace
+}  // namespace odyssey

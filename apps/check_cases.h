@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `odyssey check` tries on a layout: small attention calls with masks and lengths that hurt,
+// each compared with dense attention in fp64.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "apps/attention_run.h"
+
+namespace odyssey {
+
+struct CheckCase {
+  std::string name;
+  RunConfig config;  // layout, data type and scale as given; the mask of the case
+  AttentionProblem problem;
+};
+
+// With the head counts and head size of the configuration, and one batch row for each rank slice of
+// the batch. The length is max_target_length or less: short enough for dense fp64 on one core.
+std::vector<CheckCase> make_check_cases(const RunConfig& config);
+
+struct CheckResult {
+  std::string fault;  // of the schedule; then nothing was run
+  // The worst error of each tensor in units of what is allowed: 1 is the limit.
+  double out = 0, lse = 0, dquery = 0, dkey = 0, dvalue = 0;
+  bool ok() const;
+};
+
+// Largest error that float32 may have: this, absolute and relative.
+inline constexpr double kFloat32Tolerance = 1e-5;
+// bfloat16 may be this much worse than one rank, as root mean square and in its worst element; lse
+// is held to float32's.
+inline constexpr double kBfloat16Factor = 1.2, kBfloat16LargestFactor = 2;
+
+// Collective over `world`; `alone` is a group of this rank only. The result is on rank 0.
+CheckResult run_check_case(const CheckCase& check_case, Group& world, Group& alone);
+
+// Work of the busiest rank over the mean, counted in visible (query, key) pairs; segments are not
+// considered. 1 is perfect.
+double work_imbalance(const AttentionLayout& layout);
+
+}  // namespace odyssey

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/check_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include <fmt/core.h>
+
+#include "apps/check_cases.h"
+#include "apps/describe.h"
+#include "odyssey/comm/broadcast.h"
+#include "odyssey/kernels/isa.h"
+#include "odyssey/schedule/checker.h"
+
+namespace odyssey {
+namespace {
+
+// The checker and the count of pairs take time that grows with S.
+constexpr int64_t kLongestSchedule = 65536;
+
+void print_start(const RunConfig& config) {
+  const ModelConfig& model = config.model;
+  fmt::print("{}layout: {}\n", describe_notes(config), describe(config.parallel));
+  fmt::print("heads: H {} K {} D {}; {}; kernels: {}\n", model.query_heads, model.kv_heads,
+             model.head_size, name_of(model.data_type), name_of(isa_in_use()));
+}
+
+// The layout at its own length. True when the schedule is right.
+bool print_schedule(const RunConfig& config, AttentionProblem problem) {
+  problem.length = std::min(config.data.sequence_length, kLongestSchedule);
+  const AttentionLayout layout = attention_layout(config, problem);
+  const std::string fault = find_fault(layout);
+  if (!fault.empty()) {
+    fmt::print("schedule at S {}: FAILED: {}\n", problem.length, fault);
+    return false;
+  }
+  fmt::print(
+      "schedule at S {}: every visible pair exactly once, no rank waits for ever; "
+      "busiest rank {:.2f} x the mean work\n",
+      problem.length, work_imbalance(layout));
+  return true;
+}
+
+void print_heading(DataType type) {
+  fmt::print("\nErrors against dense fp64 attention, 1.00 = allowed: {}\n",
+             type == DataType::kFloat32
+                 ? "1e-5 x (1 + |expected|) of each element"
+                 : "1.2 x the root mean square error of one rank and 2 x its largest; lse 1e-5");
+  fmt::print("{:<24} {:>6}  {:<14} {:>7} {:>7} {:>7} {:>7} {:>7}\n", "case", "S", "mask", "out",
+             "lse", "dquery", "dkey", "dvalue");
+}
+
+void print_row(const CheckCase& check_case, const CheckResult& result) {
+  const std::string first =
+      fmt::format("{:<24} {:>6}  {:<14}", check_case.name, check_case.problem.length,
+                  name_of(check_case.config.model.mask));
+  if (!result.fault.empty()) {
+    fmt::print("{} FAILED: schedule: {}\n", first, result.fault);
+  } else {
+    fmt::print("{} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f}  {}\n", first, result.out,
+               result.lse, result.dquery, result.dkey, result.dvalue,
+               result.ok() ? "ok" : "FAILED");
+  }
+  std::fflush(stdout);
+}
+
+int check_on_ranks(const RunConfig& config, Group& world) {
+  const bool prints = world.rank() == 0;
+  const std::vector<CheckCase> cases = make_check_cases(config);
+  const std::unique_ptr<Group> alone = world.split(world.rank(), "one rank");
+  int64_t failures = 0;
+  if (prints) {
+    print_start(config);
+    if (!print_schedule(config, cases.front().problem)) ++failures;
+    print_heading(config.model.data_type);
+  }
+  for (const CheckCase& check_case : cases) {
+    const CheckResult result = run_check_case(check_case, world, *alone);
+    if (!result.ok()) ++failures;
+    if (prints) print_row(check_case, result);
+  }
+  // Rank 0 alone knows the results.
+  broadcast(world, std::as_writable_bytes(std::span(&failures, 1)), 0);
+  if (prints) {
+    fmt::print("{}\n", failures == 0
+                           ? fmt::format("all {} cases equal dense attention", cases.size())
+                           : fmt::format("FAILED: {} of {} cases", failures, cases.size()));
+  }
+  return failures == 0 ? kExitDone : kExitFailed;
+}
+
+}  // namespace
+
+int run_check_command(const CheckCommand& command, const LaunchOptions& options) {
+  const auto configure = [&](int64_t available_ranks) {
+    isa_in_use();  // refuses a wrong ODYSSEY_MAX_ISA
+    return make_run_config(command.yml, command.key_values, available_ranks);
+  };
+  return launch(options, configure, check_on_ranks);
+}
+
+}  // namespace odyssey

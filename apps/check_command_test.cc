@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// `odyssey check` as a user runs it.
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "apps/run_program.h"
+
+namespace odyssey {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(CheckCommand, ProvesALayout) {
+  for (const std::string words :
+       {"configs/tiny.yml", "configs/tiny.yml dtype=bfloat16 max_target_length=100",
+        // The examples of the help.
+        "configs/tiny.yml attention_type=full",
+        "configs/tiny.yml ici_context_parallelism=2 ici_context_usp_ulysses_parallelism=4",
+        // No yml; -1 takes the ranks.
+        "base_num_query_heads=4 base_num_kv_heads=1 head_dim=8 max_target_length=64 "
+        "context_parallel_strategy=ring ici_context_parallelism=-1 ici_fsdp_parallelism=1 "
+        "attention_type=local_sliding sliding_window_size=9 attn_logits_soft_cap=5 "
+        "attention_scale=0.3 --ranks 3"}) {
+    const ProgramResult result = run_program("check " + words);
+    EXPECT_EQ(result.code, 0) << words << result.err;
+    EXPECT_EQ(result.err, "");
+    EXPECT_THAT(result.out, HasSubstr("every visible pair exactly once"));
+    EXPECT_THAT(result.out, HasSubstr("packed documents"));
+    EXPECT_THAT(result.out, HasSubstr("cases equal dense attention\n"));
+    EXPECT_THAT(result.out, testing::Not(HasSubstr("FAILED")));
+  }
+}
+
+TEST(CheckCommand, SaysHowWellTheWorkIsShared) {
+  EXPECT_THAT(run_program("check configs/tiny.yml").out, HasSubstr("busiest rank 1.00 x the mean"));
+  EXPECT_THAT(run_program("check configs/tiny.yml context_parallel_load_balance=false "
+                          "context_parallel_reorder_strategy=auto")
+                  .out,
+              HasSubstr("busiest rank 1.75 x the mean"));
+}
+
+}  // namespace
+}  // namespace odyssey

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/describe.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+namespace odyssey {
+namespace {
+
+// Three digits that count.
+std::string three_digits(double value) {
+  return fmt::format("{:.{}f}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+}
+
+}  // namespace
+
+std::string_view name_of(DataType type) {
+  return type == DataType::kFloat32 ? "float32" : "bfloat16";
+}
+
+std::string_view name_of(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kAllGather:
+      return "all_gather";
+    case Strategy::kRing:
+      return "ring";
+    case Strategy::kUlysses:
+      return "ulysses";
+    case Strategy::kUsp:
+      return "usp";
+  }
+  return "?";
+}
+
+std::string describe(const ParallelConfig& parallel) {
+  std::string text{name_of(parallel.strategy)};
+  if (parallel.strategy == Strategy::kUsp) {
+    text += fmt::format(": ring {} x ulysses {}", parallel.ring_size, parallel.ulysses_size);
+  } else {
+    text += fmt::format(" {}", parallel.ring_size * parallel.ulysses_size);
+  }
+  text += fmt::format(", {}", name_of(parallel.placement));
+  if (parallel.data != 1) text += fmt::format(", data {}", parallel.data);
+  if (parallel.fsdp != 1) text += fmt::format(", fsdp {}", parallel.fsdp);
+  return text + fmt::format(", {} {}", parallel.ranks(), parallel.ranks() == 1 ? "rank" : "ranks");
+}
+
+std::string describe_notes(const RunConfig& config) {
+  std::string text;
+  for (const std::string& note : config.notes) text += fmt::format("note: {}\n", note);
+  if (!config.keys_without_effect.empty()) {
+    text += fmt::format("note: no effect here: {}\n", fmt::join(config.keys_without_effect, ", "));
+  }
+  return text;
+}
+
+std::string readable_bytes(int64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  while (value >= 999.5) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{} {}", three_digits(value), kUnits[unit]);
+}
+
+std::string readable_count(int64_t count) {
+  if (count < 1000) return fmt::format("{}", count);
+  const auto value = static_cast<double>(count);
+  if (value < 999.5e3) return three_digits(value / 1e3) + " thousand";
+  if (value < 999.5e6) return three_digits(value / 1e6) + " million";
+  return three_digits(value / 1e9) + " billion";
+}
+
+}  // namespace odyssey

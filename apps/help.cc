@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/help.h"
+
+#include "odyssey/base/error.h"
+
+namespace odyssey {
+namespace {
+
+constexpr std::string_view kProgram =
+    R"(odyssey: train LLMs on long contexts on CPUs, with one sequence spread over many ranks
+
+Usage: odyssey COMMAND [arguments]
+  train      train a model
+  check      prove on this machine that a layout equals dense attention
+  attention  one attention call, files in and out
+  keys       list the configuration keys
+odyssey COMMAND --help says more.
+
+Examples:
+  odyssey train configs/tiny.yml steps=20
+  odyssey check configs/tiny.yml attention_type=full
+  mpirun -n 8 odyssey train configs/tiny.yml
+  odyssey keys context
+
+Ranks are threads of one process, as many as the axes of the layout multiply to. Under mpirun or
+srun they are the processes: same code, same numbers, same flags.
+
+Options:
+  -h, --help  this text
+  --version   the version
+
+Exit codes: 0 done, 1 failed while running, 2 bad usage, configuration or input file.
+Environment:
+  OMP_NUM_THREADS  OpenMP threads of each rank (default: the cores, shared evenly by the ranks)
+  ODYSSEY_MAX_ISA  best kernels to use: ref, portable, avx2 or avx512 (default: the best there are)
+)";
+
+constexpr std::string_view kTrain =
+    R"(odyssey train: trains a model
+
+Usage: odyssey train CONFIG.yml [key=value ...] [options]
+  CONFIG.yml  what to train: model, data, layout of the ranks
+  key=value   replaces a value of the file; odyssey keys lists all keys
+
+Prints one line a step. metrics_file=FILE writes all numbers too, a line of JSON a step; a file that
+is there is emptied. There are no checkpoints yet, so nothing goes to base_output_directory.
+
+Example:
+  odyssey train configs/tiny.yml steps=20 metrics_file=metrics.jsonl
+
+Options:
+  --ranks N                 ranks to run; an axis of -1 takes what is left (default: as many as the
+                            axes multiply to)
+  --comm auto|threads|mpi   what ranks are (default auto: processes under mpirun or srun, else
+                            threads)
+  -h, --help                this text
+Environment:
+  ODYSSEY_FAULT_DRILL=KIND:RANK:STEP  makes a rank throw, kill itself or hang in a step (KIND throw,
+                                      kill or hang), to see that the run ends on all ranks
+)";
+
+constexpr std::string_view kCheck =
+    R"(odyssey check: proves on this machine that a layout equals dense attention
+
+Usage: odyssey check [CONFIG.yml] [key=value ...] [options]
+  CONFIG.yml  the run whose layout, heads and data type are checked (default: all defaults)
+  key=value   replaces a value of the file; odyssey keys lists all keys
+
+First proves the schedule: every visible pair of query and key exactly once, and no rank waits for
+ever. Then runs attention forward and backward on random numbers, with packed documents, sliding
+window, chunks, soft cap and lengths that do not divide, and compares every result with dense
+attention in fp64. Sequences are short: at most 512 tokens or so. Exit code 1 if a case fails.
+
+Example:
+  odyssey check configs/tiny.yml ici_context_parallelism=2 \
+          ici_context_usp_ulysses_parallelism=4
+
+Options:
+  --ranks N                 ranks to run; an axis of -1 takes what is left (default: as many as the
+                            axes multiply to)
+  --comm auto|threads|mpi   what ranks are (default auto: processes under mpirun or srun, else
+                            threads)
+  -h, --help                this text
+)";
+
+constexpr std::string_view kAttention =
+    R"(odyssey attention: one attention call, files in and out
+
+Usage: odyssey attention --input FILE --output FILE [key=value ...] [options]
+  --input FILE   safetensors, in natural token order: query [B, S, H, D]; key, value [B, S, K, D];
+                 optional dout [B, S, H, D] (then backward runs too), segment_ids [B, S] (integers,
+                 0 is padding), sinks [H]. Numbers are F32, F64, F16 or BF16.
+  --output FILE  safetensors, all F32: out [B, S, H, D]; lse [B, H, S]; max_logits [H]; with dout
+                 also dquery, dkey, dvalue, and dsinks with sinks
+  key=value      layout, mask and data type, as in training:
+                   context_parallel_strategy, ici_context_parallelism,
+                   ici_context_usp_ulysses_parallelism, context_parallel_load_balance,
+                   context_parallel_reorder_strategy, dtype (default bfloat16), attention_type,
+                   sliding_window_size, chunk_attn_window_size, attn_logits_soft_cap,
+                   attention_scale
+                 odyssey keys tells what they mean.
+
+Example:
+  odyssey attention --input q.safetensors --output o.safetensors dtype=float32 \
+          context_parallel_strategy=usp ici_context_parallelism=2 \
+          ici_context_usp_ulysses_parallelism=2
+
+Options:
+  --ranks N                 ranks to run; an axis of -1 takes what is left (default: as many as the
+                            axes multiply to)
+  --comm auto|threads|mpi   what ranks are (default auto: processes under mpirun or srun, else
+                            threads)
+  -h, --help                this text
+)";
+
+constexpr std::string_view kKeys =
+    R"(odyssey keys: lists the configuration keys
+
+Usage: odyssey keys [WORD]
+  WORD  only keys with this word in their name or help (default: all keys)
+
+Each line: name, type, default, effect, meaning. Effect is used, fixed (only the values named are
+built) or none (accepted, since MaxText has it, but nothing here depends on it). configs/base.yml
+holds the same list with comments.
+
+Example:
+  odyssey keys window
+
+Options:
+  -h, --help  this text
+)";
+
+}  // namespace
+
+std::string_view help_text(std::string_view command) {
+  if (command.empty()) return kProgram;
+  if (command == "train") return kTrain;
+  if (command == "check") return kCheck;
+  if (command == "attention") return kAttention;
+  ODYSSEY_CHECK(command == "keys", "command {}", command);
+  return kKeys;
+}
+
+}  // namespace odyssey
