@@ -21,7 +21,7 @@ const std::vector<std::string> kWords = {"model_name=llama3-8b",
                                          "ici_context_ulysses_parallelism=4"};
 
 TEST(Fitting, TheKeysReallyFit) {
-  for (int64_t gigabytes : {8, 20, 200}) {
+  for (int64_t gigabytes : {14, 20, 200}) {
     const int64_t bytes = gigabytes * 1'000'000'000;
     std::vector<std::string> words = kWords;
     std::istringstream keys(keys_that_fit("", kWords, 16, 4, bytes));

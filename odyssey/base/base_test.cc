@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 #include "odyssey/base/bf16.h"
 #include "odyssey/base/buffer.h"
@@ -52,7 +52,8 @@ TEST(View, SlicesAndIndexesByStride) {
 
 TEST(Random, MatchesThePublishedPhiloxVectors) {
   // Known answers of the Random123 distribution, philox4x32-10.
-  EXPECT_EQ(Random(0, 0).words(0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(Random(0, 0).words(0),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(Random(0xffffffffffffffff, 0xffffffffffffffff).words(0xffffffffffffffff),
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }

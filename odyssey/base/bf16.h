@@ -19,11 +19,17 @@ struct bf16 {
       bits = static_cast<uint16_t>((word + 0x7fffU + ((word >> 16) & 1U)) >> 16);
     }
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
 };
 static_assert(sizeof(bf16) == 2);
 
-inline float to_float(float value) { return value; }
-inline float to_float(bf16 value) { return static_cast<float>(value); }
+inline float to_float(float value) {
+  return value;
+}
+inline float to_float(bf16 value) {
+  return static_cast<float>(value);
+}
 
 }  // namespace odyssey

@@ -15,8 +15,12 @@ std::atomic<int64_t> bytes_peak{0};
 
 }  // namespace
 
-int64_t buffer_bytes_alive() { return bytes_alive.load(); }
-int64_t buffer_bytes_peak() { return bytes_peak.load(); }
+int64_t buffer_bytes_alive() {
+  return bytes_alive.load();
+}
+int64_t buffer_bytes_peak() {
+  return bytes_peak.load();
+}
 
 std::byte* allocate_aligned(int64_t bytes) {
   ODYSSEY_CHECK(bytes >= 0, "{} bytes", bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffer<T>: owned memory, aligned to a cache line, filled with zeros. Counts what is alive, so that
-// a run can report the memory it really holds beside the memory it predicted.
+// Buffer<T>: owned memory, aligned to a cache line, filled with zeros. Counts what is alive, so
+// that a run can report the memory it really holds beside the memory it predicted.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,7 +13,8 @@ namespace odyssey {
 int64_t buffer_bytes_alive();
 int64_t buffer_bytes_peak();
 
-// Returns zeroed memory aligned to 64 bytes; throws RunError that names the size when there is none.
+// Returns zeroed memory aligned to 64 bytes; throws RunError that names the size when there is
+// none.
 std::byte* allocate_aligned(int64_t bytes);
 void free_aligned(std::byte* memory, int64_t bytes) noexcept;
 

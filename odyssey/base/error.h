@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of error. The library throws and never prints, exits or aborts; apps/ turns an error into
-// a message and an exit code.
+// The kinds of error. The library throws and never prints, exits or aborts; apps/ turns an error
+// into a message and an exit code.
 #pragma once
 #include <stdexcept>
 #include <string>

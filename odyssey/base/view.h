@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // View<T, Rank>: a strided window on memory that somebody else owns, as std::mdspan will be.
 //
-// Axis letters, used in every signature of the project: B batch rows, S global length, T local length
-// (Tq, Tk where they differ), H query heads, K key/value heads, D head size, E embedding width, F mlp
-// width, V vocabulary, L layers, P context-parallel ranks = R (ring size) x U (Ulysses size).
+// Axis letters, used in every signature of the project: B batch rows, S global length, T local
+// length (Tq, Tk where they differ), H query heads, K key/value heads, D head size, E embedding
+// width, F mlp width, V vocabulary, L layers, P context-parallel ranks = R (ring size) x U (Ulysses
+// size).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -31,9 +32,7 @@ class View {
   View(T* data, Extents extents, Extents strides)
       : data_(data), extents_(extents), strides_(strides) {}
   // A view of T is also a view of const T.
-  operator View<const T, Rank>() const
-    requires(!std::is_const_v<T>)
-  {
+  operator View<const T, Rank>() const requires(!std::is_const_v<T>) {
     return {data_, extents_, strides_};
   }
 
@@ -68,8 +67,8 @@ class View {
     int64_t offset = 0;
     for (int axis = 0; axis < Rank; ++axis) {
 #ifdef ODYSSEY_CHECKED
-      ODYSSEY_CHECK(indices[axis] >= 0 && indices[axis] < extents_[axis], "index {} of axis {}, extent {}",
-                    indices[axis], axis, extents_[axis]);
+      ODYSSEY_CHECK(indices[axis] >= 0 && indices[axis] < extents_[axis],
+                    "index {} of axis {}, extent {}", indices[axis], axis, extents_[axis]);
 #endif
       offset += indices[axis] * strides_[axis];
     }
@@ -77,9 +76,7 @@ class View {
   }
 
   // Fixes the first axis: view[b] of [B, T, H] is [T, H].
-  auto operator[](int64_t index) const
-    requires(Rank > 1)
-  {
+  auto operator[](int64_t index) const requires(Rank > 1) {
     std::array<int64_t, Rank - 1> extents, strides;
     for (int axis = 1; axis < Rank; ++axis) {
       extents[axis - 1] = extents_[axis];
@@ -89,8 +86,8 @@ class View {
   }
   // The part [begin, end) of one axis.
   View slice(int axis, int64_t begin, int64_t end) const {
-    ODYSSEY_CHECK(0 <= begin && begin <= end && end <= extents_[axis], "slice [{}, {}) of extent {}", begin,
-                  end, extents_[axis]);
+    ODYSSEY_CHECK(0 <= begin && begin <= end && end <= extents_[axis],
+                  "slice [{}, {}) of extent {}", begin, end, extents_[axis]);
     View part = *this;
     part.data_ += begin * strides_[axis];
     part.extents_[axis] = end - begin;

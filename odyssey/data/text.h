@@ -3,7 +3,8 @@
 // document or a piece of one. A token's target is the next byte of the same document, also where
 // that byte opens the next row; the last byte of a document has none (target 0, weight 0), nor has
 // padding (segment 0, token 0). Positions restart in every segment: attention sees only differences
-// within a segment, and small positions keep RoPE's fp32 angles accurate however long a document is.
+// within a segment, and small positions keep RoPE's fp32 angles accurate however long a document
+// is.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -64,7 +64,7 @@ TEST(TextDataset, ATargetMayLieInTheNextRow) {
   EXPECT_THAT(batch.tokens, ElementsAre('a', 'b', 'c', 'd', 'e', 'f', 'g', 'a', 'b'));
   EXPECT_THAT(batch.targets, ElementsAre('b', 0, 'd', 'e', 'f', 'g', 0, 'b', 0));
   EXPECT_THAT(batch.segments, ElementsAre(1, 1, 2, 1, 1, 1, 1, 2, 2));
-  EXPECT_THAT(batch.positions, ElementsAre(0, 1, 0, 0, 1, 2, 3, 0, 1));
+  EXPECT_THAT(batch.positions, ElementsAre(0, 1, 0, 0, 1, 2, 0, 0, 1));
 }
 
 TEST(TextDataset, WithoutPackingARowHoldsOneDocument) {

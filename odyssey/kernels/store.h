@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// store(to, value): to = T(value), written so that GCC turns loops over it into vector code. With the
-// plain assignment it keeps a bf16 object in memory and such loops stay scalar, 3 to 4 times slower.
+// store(to, value): to = T(value), written so that GCC turns loops over it into vector code. With
+// the plain assignment it keeps a bf16 object in memory and such loops stay scalar, 3 to 4 times
+// slower.
 #pragma once
 #include <bit>
 #include <cstdint>
