@@ -22,8 +22,10 @@ ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROO
 
 
 def run(command):
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=ENVIRONMENT, text=True,
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=ROOT, env=ENVIRONMENT, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode == 127:
+        sys.exit(f"not built yet: {command}\n{done.stdout}")
     return done.stdout.rstrip()
 
 

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Files that are compiled with instruction-set flags may give the linker nothing but their table of kernels: an
+# inline library function in such a file could become the one copy that the whole program uses, and would then end
+# it with an illegal instruction on older machines.
+#   isa_symbols.sh OBJECT...   looks at the attention_tile_* objects among them
+set -euo pipefail
+count=0
+faults=0
+for object in "$@"; do
+  case $object in
+    *attention_tile_*) ;;
+    *) continue ;;
+  esac
+  count=$((count + 1))
+  if ! symbols=$(nm --extern-only --defined-only --demangle "$object"); then
+    faults=$((faults + 1))
+    continue
+  fi
+  if foreign=$(grep -v ' [DR] odyssey::kAttentionTiles[A-Za-z0-9]*$' <<<"$symbols"); then
+    printf '%s defines more than its table:\n%s\n' "$object" "$foreign"
+    faults=$((faults + 1))
+  fi
+done
+echo "$count objects, $faults with faults"
+[ "$count" -gt 0 ] && [ "$faults" -eq 0 ]

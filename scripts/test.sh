@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds everything with warnings as errors and runs all tests and checks. Words go on to ctest:
+#   test.sh                    all of it
+#   test.sh -L unit            one label (docs/testing.md)
+#   test.sh --sanitizers       also under the address, undefined-behaviour and thread sanitizers
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+sanitizers=false
+if [ "${1:-}" = --sanitizers ]; then
+  sanitizers=true
+  shift
+fi
+jobs=$(nproc)
+
+# build PRESET: prints the log only when it fails.
+build() {
+  local log=build/$1.log
+  mkdir -p build
+  echo "Building preset $1"
+  { cmake --preset "$1" -DODYSSEY_TESTS=ON -DODYSSEY_WERROR=ON && cmake --build --preset "$1" -j "$jobs"; } \
+    >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+}
+
+# run PRESET [CTEST ARGUMENTS]
+run() {
+  ctest --test-dir "build/$1" --output-on-failure -j "$jobs" "${@:2}"
+}
+
+./scripts/install_packages.sh run test check
+build release
+if ! $sanitizers; then
+  run release "$@"
+  exit
+fi
+run release "$@" | tee build/release_tests.log
+build asan-ubsan
+run asan-ubsan -LE check "$@"
+build tsan
+run tsan -L ranks "$@"
+echo "Preset release:"
+grep 'tests passed' build/release_tests.log
