@@ -11,6 +11,7 @@
 
 #include "odyssey/base/buffer.h"
 #include "odyssey/base/parallel_for.h"
+#include "odyssey/kernels/attention_amx.h"
 #include "odyssey/kernels/attention_rows.h"
 #include "odyssey/kernels/attention_tile.h"
 #include "odyssey/kernels/block_attention_ref.h"
@@ -21,7 +22,7 @@ namespace {
 
 const AttentionTileKernels& tile_kernels(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512) return kAttentionTilesAvx512;
+  if (isa >= Isa::kAvx512) return kAttentionTilesAvx512;
   if (isa == Isa::kAvx2) return kAttentionTilesAvx2;
 #endif
   (void)isa;
@@ -44,6 +45,17 @@ Scratch& rank_scratch() {
   thread_local Scratch scratch;
   return scratch;
 }
+// bf16 goes to matrix tiles where the processor has them.
+template <class T>
+bool runs_on_matrix_tiles(int64_t head_size) {
+#if defined(__x86_64__)
+  return std::is_same_v<T, bf16> && isa_in_use() == Isa::kAmx && head_size <= amx::kMostHeadSize;
+#else
+  (void)head_size;
+  return false;
+#endif
+}
+
 float* thread_scratch(int64_t words) {
   thread_local Buffer<float> buffer;
   return grown(buffer, words);
@@ -185,9 +197,7 @@ void check_shapes(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, co
 
 // Query heads that use key/value head g.
 std::pair<int64_t, int64_t> heads_of(int64_t g, int64_t heads, const AttentionOptions& options) {
-  const int64_t begin = g * options.queries_per_kv - options.phase;
-  return {std::clamp<int64_t>(begin, 0, heads),
-          std::clamp<int64_t>(begin + options.queries_per_kv, 0, heads)};
+  return {options.first_query_head(g, heads), options.first_query_head(g + 1, heads)};
 }
 
 // Calls body(row, head) for all of them; rows are spread over the threads.
@@ -216,6 +226,14 @@ void attend(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, const Bl
   check_shapes(q, k, v, mask, options);
   if (q.size() == 0 || k.size() == 0) return;
   Scratch& scratch = rank_scratch();
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_on_matrix_tiles<T>(q.extent(2))) {
+      scratch.rows.fill(mask, amx::kQueries, amx::kKeys);
+      return amx::attend(q, k, v, scratch.rows, options, state, poll);
+    }
+  }
+#endif
   scratch.rows.fill(mask, kQueryTile, kKeyTile);
   const Isa isa = isa_in_use();
   if (isa == Isa::kRef) return reference::attend(q, k, v, scratch.rows, options, state);
@@ -259,6 +277,15 @@ void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
   check_shapes(q, k, v, mask, options);
   if (q.size() == 0 || k.size() == 0) return;
   Scratch& scratch = rank_scratch();
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_on_matrix_tiles<T>(q.extent(2))) {
+      scratch.rows.fill(mask, amx::kQueries, amx::kKeys);
+      return amx::attend_backward(q, k, v, dout, lse, delta, scratch.rows, options, dq, dk, dv,
+                                  poll);
+    }
+  }
+#endif
   scratch.rows.fill(mask, kQueryTile, kKeyTile);
   const Isa isa = isa_in_use();
   if (isa == Isa::kRef) {
@@ -351,6 +378,9 @@ void update_max_logits(const AttentionState& state, std::span<float> most) {
 int64_t attention_scratch_bytes(int64_t rows, int64_t head_size) {
   const int64_t padded = padded_head_size(head_size);
   const int64_t padded_rows = tiles_of(rows, kKeyTile) * kKeyTile;
+#if defined(__x86_64__)
+  if (runs_on_matrix_tiles<bf16>(head_size)) return amx::scratch_bytes(rows, head_size);
+#endif
   // K, V, dK, dV of one head packed; positions and segments; one tile's worth a thread.
   return padded_rows * (4 * padded + 7) * 4 +
          thread_count() * tile_kernels(isa_in_use()).scratch_words(padded) * 4;

@@ -9,6 +9,7 @@
 // Sources: Milakov & Gimelshein, arXiv 1805.02867 (online softmax); Dao, arXiv 2307.08691,
 // section 3.1 (blocked forward and backward).
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -28,6 +29,10 @@ struct AttentionOptions {
 
   int64_t kv_head_of(int64_t local_query_head) const {
     return (phase + local_query_head) / queries_per_kv;
+  }
+  // The first of `heads` local query heads that does not use a key/value head before `kv_head`.
+  int64_t first_query_head(int64_t kv_head, int64_t heads) const {
+    return std::clamp<int64_t>(kv_head * queries_per_kv - phase, 0, heads);
   }
 };
 

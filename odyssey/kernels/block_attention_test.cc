@@ -31,6 +31,7 @@ struct Case {
   int blocks = 1;
   float gain = 1;
   bool sinks = false;
+  bool rounded = false;  // inputs are bf16 numbers, so that only the computation itself errs
 };
 
 // fp32 tensors in natural order, surrounded by NaN so that reading outside shows.
@@ -41,7 +42,10 @@ struct Tensors {
     const auto fill = [&](std::vector<float>& x, int64_t size, uint64_t stream, float gain) {
       const Random random(5, stream);
       x.resize(size);
-      for (int64_t i = 0; i < size; ++i) x[i] = gain * static_cast<float>(random.normal(i));
+      for (int64_t i = 0; i < size; ++i) {
+        x[i] = gain * static_cast<float>(random.normal(i));
+        if (c.rounded) x[i] = to_float(bf16(x[i]));
+      }
     };
     fill(q, c.sequence_length * c.query_heads * c.head_size, 1, c.gain);
     fill(k, c.sequence_length * c.kv_heads * c.head_size, 2, c.gain);
@@ -111,10 +115,15 @@ double error(double value, double expected, double tolerance) {
   return std::isnan(excess) ? std::numeric_limits<double>::infinity() : excess;
 }
 
-// Attends block by block, as a ring does, and compares everything; returns the worst error in
-// multiples of the tolerance.
+// Errors of all results: the worst in multiples of a tolerance, and the root of the mean square of
+// a tensor relative to that of the tensor itself.
+struct Errors {
+  double worst = 0, out = 0, gradients = 0;
+};
+
+// Attends block by block, as a ring does, and compares everything.
 template <class T>
-double worst_error(const Case& c, double tolerance) {
+Errors errors_of(const Case& c, double tolerance) {
   const Tensors t(c);
   const DenseAttentionOutput expected = dense(c, t);
   const Placement placement(c.placement, c.sequence_length, c.blocks, 1);
@@ -175,7 +184,9 @@ double worst_error(const Case& c, double tolerance) {
     }
   }
   double worst = 0;
-  const auto compare = [&](auto view, const Block& b, const std::vector<double>& natural) {
+  double squares[4][2] = {};  // out, dq, dk, dv: of the error, of the tensor
+  const auto compare = [&](auto view, const Block& b, const std::vector<double>& natural,
+                           double* square) {
     int64_t row = 0;
     for (const Run& run : b.runs) {
       for (int64_t i = 0; i < run.count; ++i, ++row) {
@@ -183,17 +194,20 @@ double worst_error(const Case& c, double tolerance) {
         for (int64_t h = 0; h < view.extent(1); ++h) {
           for (int64_t d = 0; d < c.head_size; ++d) {
             const int64_t at = (position * view.extent(1) + h) * c.head_size + d;
-            worst = std::max(worst, error(to_float(view(row, h, d)), natural[at], tolerance));
+            const double value = to_float(view(row, h, d));
+            worst = std::max(worst, error(value, natural[at], tolerance));
+            square[0] += (value - natural[at]) * (value - natural[at]);
+            square[1] += natural[at] * natural[at];
           }
         }
       }
     }
   };
   for (Block& b : blocks) {
-    compare(b.out.view(), b, expected.out);
-    compare(b.dq.view(), b, expected.dq);
-    compare(b.dk.view(), b, expected.dk);
-    compare(b.dv.view(), b, expected.dv);
+    compare(b.out.view(), b, expected.out, squares[0]);
+    compare(b.dq.view(), b, expected.dq, squares[1]);
+    compare(b.dk.view(), b, expected.dk, squares[2]);
+    compare(b.dv.view(), b, expected.dv, squares[3]);
     for (int64_t h = 0; h < c.query_heads; ++h) {
       for (int64_t i = 0; i < count_rows(b.runs); ++i) {
         const double lse = expected.lse[h * c.sequence_length + position_of(b.runs, i)];
@@ -210,7 +224,14 @@ double worst_error(const Case& c, double tolerance) {
     worst = std::max(worst, error(max_logits[h], expected.max_logits[h], tolerance));
     if (c.sinks) worst = std::max(worst, error(dsinks[h], expected.dsinks[h], tolerance));
   }
-  return worst;
+  const auto relative = [&](int tensor) {
+    return squares[tensor][1] == 0 ? 0 : std::sqrt(squares[tensor][0] / squares[tensor][1]);
+  };
+  return {worst, relative(0), std::max({relative(1), relative(2), relative(3)})};
+}
+template <class T>
+double worst_error(const Case& c, double tolerance) {
+  return errors_of<T>(c, tolerance).worst;
 }
 
 std::vector<int32_t> documents(std::initializer_list<int64_t> lengths, int64_t total) {
@@ -231,7 +252,7 @@ class BlockAttention : public testing::TestWithParam<Isa> {
   void TearDown() override { unsetenv("ODYSSEY_MAX_ISA"); }
 };
 INSTANTIATE_TEST_SUITE_P(EveryIsa, BlockAttention,
-                         testing::Values(Isa::kRef, Isa::kPortable, Isa::kAvx2, Isa::kAvx512),
+                         testing::Values(Isa::kRef, Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx),
                          [](const auto& isa) { return std::string(name_of(isa.param)); });
 
 constexpr double kTolerance = 1e-5;
@@ -340,6 +361,54 @@ TEST_P(BlockAttention, Bf16ErrorDoesNotGrowWithTheNumberOfBlocks) {
   EXPECT_LT(one, 3);
   EXPECT_LE(at(8), 1.2 * one);
   EXPECT_LE(at(32), 1.2 * one);
+}
+
+// Rounding P and dS to bf16 errs by up to 2^-9 of each element, and so does rounding `out`.
+constexpr double kBf16Tolerance = 4e-2;
+constexpr double kBf16Rms = 4e-3;
+constexpr double kBf16GradientRms = 6e-3;
+
+void expect_bf16_errors(Case c, const std::string& what) {
+  c.rounded = true;
+  const Errors e = errors_of<bf16>(c, kBf16Tolerance);
+  EXPECT_LE(e.worst, 1) << what;
+  EXPECT_LE(e.out, kBf16Rms) << what;
+  EXPECT_LE(e.gradients, kBf16GradientRms) << what;
+}
+
+TEST_P(BlockAttention, Bf16IsNearDenseForEveryMaskAndPlacement) {
+  for (MaskKind kind :
+       {MaskKind::kCausal, MaskKind::kFull, MaskKind::kLocalSliding, MaskKind::kChunk}) {
+    for (PlacementKind placement :
+         {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap, PlacementKind::kStriped}) {
+      for (bool packed : {false, true}) {
+        Case c{.sequence_length = 423,
+               .query_heads = 6,
+               .kv_heads = 2,
+               .head_size = 40,
+               .kind = kind,
+               .window = 77,
+               .placement = placement,
+               .blocks = 3};
+        if (packed) c.segments = documents({1, 140, 3, 190, 40}, 423);
+        expect_bf16_errors(c, std::string(name_of(kind)) + " " + std::string(name_of(placement)) +
+                                  " packed=" + std::to_string(packed));
+      }
+    }
+  }
+}
+
+TEST_P(BlockAttention, Bf16IsNearDenseForRaggedShapes) {
+  for (int64_t head_size : {1, 6, 16, 33, 64, 80, 96, 128, 160, 192, 224, 256}) {
+    for (int64_t length : {1, 7, 64, 97, 450}) {
+      expect_bf16_errors({.sequence_length = length,
+                          .query_heads = 3,
+                          .kv_heads = 1,
+                          .head_size = head_size,
+                          .blocks = length < 400 ? 2 : 1},
+                         "S=" + std::to_string(length) + " D=" + std::to_string(head_size));
+    }
+  }
 }
 
 TEST_P(BlockAttention, HeadRangesOfARankKeepTheModelsHeadMap) {

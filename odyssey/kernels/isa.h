@@ -10,6 +10,7 @@ enum class Isa {
   kPortable,  // vectors of 4 floats, any machine
   kAvx2,      // vectors of 8 floats, fused multiply-add
   kAvx512,    // vectors of 16 floats
+  kAmx,       // the same, and matrix tiles of bf16; fp32 runs as under kAvx512
 };
 std::string_view name_of(Isa isa);
 
@@ -17,7 +18,7 @@ std::string_view name_of(Isa isa);
 Isa detected_isa();
 
 // The one in use: detected_isa(), or less where the environment variable ODYSSEY_MAX_ISA
-// (ref | portable | avx2 | avx512) asks for less. Throws UserError for any other value.
+// (ref | portable | avx2 | avx512 | amx) asks for less. Throws UserError for any other value.
 Isa isa_in_use();
 
 }  // namespace odyssey

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tile instructions, exponential, masks and transposes that the AMX attention files share. Included
+// only by files compiled with AMX flags; everything is in an anonymous namespace.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "odyssey/kernels/attention_tile_amx.h"
+
+#define ODYSSEY_INLINE inline __attribute__((always_inline))
+
+namespace odyssey::amx {
+namespace {
+
+// The compiler's own tile intrinsics tell it nothing about memory, so each wrapper here does:
+// stores clobber memory, and fence() stands between vector stores and tile loads of the same bytes.
+ODYSSEY_INLINE void fence() {
+  asm volatile("" ::: "memory");
+}
+template <int kTile>
+ODYSSEY_INLINE void load_tile(const void* from, int64_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile));
+}
+// For operands that stream through: keeps them from displacing what is reused (measured 10-30 %).
+template <int kTile>
+ODYSSEY_INLINE void stream_tile(const void* from, int64_t stride) {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile));
+}
+template <int kTile>
+ODYSSEY_INLINE void store_tile(void* to, int64_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(kTile) : "memory");
+}
+template <int kTile>
+ODYSSEY_INLINE void zero_tile() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+}
+// C += A B; A holds 16 rows of 32 bf16, B 16 pairs of rows of 16 columns.
+template <int kC, int kA, int kB>
+ODYSSEY_INLINE void multiply() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+}
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+// Tiles are thread state that other libraries also set, so every call configures and releases them.
+class Tiles {
+ public:
+  Tiles() {
+    const TileConfig config;
+    asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
+  }
+  ~Tiles() { asm volatile("tilerelease" ::: "memory"); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+};
+
+constexpr float kLog2E = 1.44269504088896341f;
+constexpr float kNothing = -1e30f;  // kNothingSeen of block_attention.h
+
+ODYSSEY_INLINE __m512 all(float x) {
+  return _mm512_set1_ps(x);
+}
+
+// 2^x, relative error 7.5e-5 (minimax on [0, 1)): what bf16 rounding adds is 26 times as much.
+// 2^-inf is 0, so a hidden score is -inf and needs no second mask.
+ODYSSEY_INLINE __m512 exp2_fast(__m512 x) {
+  const __m512 f = _mm512_reduce_ps(x, 1);
+  __m512 p = _mm512_fmadd_ps(all(0.0780245227f), f, all(0.226067155f));
+  p = _mm512_fmadd_ps(p, f, all(0.695833541f));
+  p = _mm512_fmadd_ps(p, f, all(0.999925219f));
+  return _mm512_scalef_ps(p, x);
+}
+// 2^x to fp32 rounding, 2^0 = 1: for factors that stay in a sum.
+ODYSSEY_INLINE __m512 exp2_exact(__m512 x) {
+  const __m512 f = _mm512_reduce_ps(x, 0);
+  __m512 p = _mm512_fmadd_ps(all(1.54035304e-4f), f, all(1.33335581e-3f));
+  p = _mm512_fmadd_ps(p, f, all(9.61812911e-3f));
+  p = _mm512_fmadd_ps(p, f, all(5.55041087e-2f));
+  p = _mm512_fmadd_ps(p, f, all(2.40226507e-1f));
+  p = _mm512_fmadd_ps(p, f, all(6.93147181e-1f));
+  p = _mm512_fmadd_ps(p, f, all(1.0f));
+  return _mm512_scalef_ps(p, _mm512_sub_ps(x, f));
+}
+// tanh(x) = 1 - 2 / (e^2x + 1); e^2x may overflow to infinity.
+ODYSSEY_INLINE __m512 tanh_exact(__m512 x) {
+  const __m512 e = exp2_exact(_mm512_mul_ps(x, all(2 * kLog2E)));
+  return _mm512_sub_ps(all(1), _mm512_div_ps(all(2), _mm512_add_ps(e, all(1))));
+}
+
+// a to the low halves, b to the high halves, rounded to nearest, ties away from zero. Half the cost
+// of vcvtne2ps2bf16.
+ODYSSEY_INLINE __m512i pair_up(__m512 a, __m512 b) {
+  const __m512i half = _mm512_set1_epi32(0x8000);
+  const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(a), half), 16);
+  const __m512i high = _mm512_add_epi32(_mm512_castps_si512(b), half);
+  return _mm512_mask_mov_epi16(high, 0x55555555u, low);
+}
+
+// The masks of 32 queries, prepared for two comparisons a vector.
+struct MaskRows {
+  int32_t least[kQueries], span[kQueries], segment[kQueries];
+};
+ODYSSEY_INLINE void fill_mask(const QueryBlock& block, MaskRows& mask) {
+  for (int64_t i = 0; i < kQueries; ++i) {
+    const int32_t least = block.rows <= i || block.least[i] < 0 ? 0 : block.least[i];
+    const bool sees = i < block.rows && block.segment[i] != 0 && block.most[i] >= least;
+    mask.least[i] = least;
+    mask.span[i] = sees ? block.most[i] - least : 0;
+    // A key's segment may be 0 (padding), never the least integer.
+    mask.segment[i] = sees ? block.segment[i] : INT32_MIN;
+  }
+}
+// The lanes of half `half` (0 or 1) that see the key.
+ODYSSEY_INLINE __mmask16 see(const MaskRows& mask, int64_t half, int32_t position,
+                             int32_t segment) {
+  const __m512i least = _mm512_loadu_si512(mask.least + 16 * half);
+  const __m512i span = _mm512_loadu_si512(mask.span + 16 * half);
+  const __m512i own = _mm512_loadu_si512(mask.segment + 16 * half);
+  const __m512i offset = _mm512_sub_epi32(_mm512_set1_epi32(position), least);
+  const __mmask16 same = _mm512_cmpeq_epi32_mask(own, _mm512_set1_epi32(segment));
+  // Below `least` the offset wraps to a large unsigned number.
+  return _mm512_mask_cmple_epu32_mask(same, offset, span);
+}
+
+// Ones for the first `count` of 32 or 16 lanes; count may be out of range.
+ODYSSEY_INLINE __mmask32 first32(int64_t count) {
+  return count >= 32 ? 0xffffffffu : count <= 0 ? 0u : (1u << count) - 1;
+}
+ODYSSEY_INLINE __mmask16 first16(int64_t count) {
+  return static_cast<__mmask16>(first32(count > 16 ? 16 : count));
+}
+
+// Transposes 16 x 16 words of 32 bits.
+ODYSSEY_INLINE void transpose16(__m512i* r) {
+  __m512i t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    for (int k = 0; k < 2; ++k) {
+      r[4 * i + 2 * k] = _mm512_unpacklo_epi64(t[4 * i + k], t[4 * i + 2 + k]);
+      r[4 * i + 2 * k + 1] = _mm512_unpackhi_epi64(t[4 * i + k], t[4 * i + 2 + k]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
+    t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
+    t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
+    t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88);
+    r[8 + i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd);
+    r[4 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0x88);
+    r[12 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0xdd);
+  }
+}
+
+// Rows of 32 bf16 of columns [32 * step, ...), zeros behind the ends of the operand.
+ODYSSEY_INLINE __m512i load_row(const uint16_t* from, int64_t stride, int64_t row, int64_t rows,
+                                int64_t step, int64_t head_size) {
+  const __mmask32 mask = row < rows ? first32(head_size - 32 * step) : 0u;
+  return _mm512_maskz_loadu_epi16(mask, from + (mask != 0 ? row * stride + 32 * step : 0));
+}
+
+// Pairs of elements of adjacent rows a and b: columns 0..15, columns 16..31.
+ODYSSEY_INLINE void interleave(__m512i a, __m512i b, __m512i& low, __m512i& high) {
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  // Word 2i takes a[i], word 2i + 1 takes b[i], which has index 32 + i.
+  const __m512i index =
+      _mm512_or_si512(lane, _mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(32)), 16));
+  low = _mm512_permutex2var_epi16(a, index, b);
+  high = _mm512_permutex2var_epi16(a, _mm512_add_epi32(index, _mm512_set1_epi32(0x00100010)), b);
+}
+
+// 32 queries -> right operand of products over the head size: [steps][2][16 pairs][16 queries][2].
+inline void pack_queries(const uint16_t* from, int64_t stride, int64_t rows, const Shape& shape,
+                         uint16_t* to) {
+  for (int64_t step = 0; step < shape.steps; ++step) {
+    for (int64_t half = 0; half < 2; ++half) {
+      __m512i r[16];
+      for (int i = 0; i < 16; ++i) {
+        r[i] = load_row(from, stride, 16 * half + i, rows, step, shape.head_size);
+      }
+      transpose16(r);
+      for (int i = 0; i < 16; ++i) {
+        _mm512_store_si512(to + step * 1024 + half * 512 + i * 32, r[i]);
+      }
+    }
+  }
+}
+
+// 32 rows of queries -> right operand of products over queries: [2 * steps][16 pairs][16][2].
+inline void pack_query_pairs(const uint16_t* from, int64_t stride, int64_t rows, const Shape& shape,
+                             uint16_t* to) {
+  for (int64_t step = 0; step < shape.steps; ++step) {
+    for (int64_t pair = 0; pair < 16; ++pair) {
+      const __m512i a = load_row(from, stride, 2 * pair, rows, step, shape.head_size);
+      const __m512i b = load_row(from, stride, 2 * pair + 1, rows, step, shape.head_size);
+      __m512i low, high;
+      interleave(a, b, low, high);
+      _mm512_store_si512(to + step * 1024 + pair * 32, low);
+      _mm512_store_si512(to + step * 1024 + 512 + pair * 32, high);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace odyssey::amx
