@@ -90,19 +90,19 @@ struct Call {
   int64_t rows_of_tile(int64_t t) const { return std::min(kKeys, k.extent(0) - t * kKeys); }
 };
 
-// The query heads of one key/value head, cut into items of up to kMostBlocks query blocks.
+// The query heads of one key/value head, cut into items of up to `most_blocks` query blocks.
 struct HeadPlan {
   int64_t kv_head = 0, first_head = 0, heads = 0;
   int64_t heads_an_item = 1, blocks_an_item = 1, head_pieces = 0, query_pieces = 0;
 
   HeadPlan() = default;
-  HeadPlan(const Call& call, int64_t g) : kv_head(g) {
+  HeadPlan(const Call& call, int64_t g, int64_t most_blocks) : kv_head(g) {
     const int64_t all = call.q.extent(1);
     first_head = call.options.first_query_head(g, all);
     heads = call.options.first_query_head(g + 1, all) - first_head;
     if (heads == 0) return;
-    heads_an_item = std::min(heads, kMostBlocks);
-    blocks_an_item = kMostBlocks / heads_an_item;
+    heads_an_item = std::min(heads, most_blocks);
+    blocks_an_item = most_blocks / heads_an_item;
     head_pieces = tiles_of(heads, heads_an_item);
     query_pieces = tiles_of(tiles_of(call.q.extent(0), kQueries), blocks_an_item);
   }
@@ -127,8 +127,8 @@ class Item {
     }
   }
   int64_t count = 0;
-  QueryBlock blocks[kMostBlocks];
-  int64_t row[kMostBlocks], head[kMostBlocks];  // first row and query head
+  QueryBlock blocks[kForwardBlocks];
+  int64_t row[kForwardBlocks], head[kForwardBlocks];  // first row and query head
 
  private:
   static bool find_seen(const Call& call, int64_t qt, Seen* seen) {
@@ -163,14 +163,14 @@ std::byte* thread_work(int64_t bytes) {
   return grown(thread_scratch().work, bytes);
 }
 
-// Calls body(first, plans, count) for key/value heads that are worked on together.
+// Calls body(plans, count) for key/value heads that are worked on together.
 template <class Body>
-void for_heads(const Call& call, const Body& body) {
+void for_heads(const Call& call, int64_t most_blocks, const Body& body) {
   for (int64_t g = 0; g < call.k.extent(1); g += kHeadsAtOnce) {
     HeadPlan plans[kHeadsAtOnce];
     int64_t count = 0;
     for (int64_t i = g; i < std::min(g + kHeadsAtOnce, call.k.extent(1)); ++i) {
-      const HeadPlan plan(call, i);
+      const HeadPlan plan(call, i, most_blocks);
       if (plan.heads > 0) plans[count++] = plan;
     }
     if (count > 0) body(plans, count);
@@ -230,7 +230,7 @@ void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
     grown(head.k, call.words());
     grown(head.v, call.words());
   }
-  for_heads(call, [&](const HeadPlan* plans, int64_t count) {
+  for_heads(call, kForwardBlocks, [&](const HeadPlan* plans, int64_t count) {
     for_key_tiles(call, count, [&](int64_t i, int64_t t) {
       const int64_t row = t * kKeys, g = plans[i].kv_head, at = row * call.shape.padded();
       const int64_t tile_rows = call.rows_of_tile(t);
@@ -252,7 +252,7 @@ void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
       }
       if (item.count > 0) {
         forward(item.blocks, item.count, head_of(call, scratch.heads[index % count]), call.shape,
-                thread_work(forward_bytes(call.shape, kMostBlocks)));
+                thread_work(forward_bytes(call.shape, kForwardBlocks)));
       }
       if (is_calling_thread()) poll();
     });
@@ -270,7 +270,7 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
     for (Buffer<uint16_t>* x : {&head.k, &head.v, &head.k_t}) grown(*x, call.words());
     for (Buffer<float>* x : {&head.dk, &head.dv}) grown(*x, call.words());
   }
-  for_heads(call, [&](const HeadPlan* plans, int64_t count) {
+  for_heads(call, kBackwardBlocks, [&](const HeadPlan* plans, int64_t count) {
     for_key_tiles(call, count, [&](int64_t i, int64_t t) {
       const int64_t row = t * kKeys, g = plans[i].kv_head;
       const int64_t words = kKeys * call.shape.padded(), at = t * words;
@@ -305,7 +305,7 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
         const Turns turns{Progress::wait, Progress::done, &own};
         if (item.count > 0) {
           backward(item.blocks, item.count, head_of(call, scratch.heads[i]), call.shape, turns,
-                   thread_work(backward_bytes(call.shape, kMostBlocks)));
+                   thread_work(backward_bytes(call.shape, kBackwardBlocks)));
         }
       }
       Progress::done(&own, std::numeric_limits<int64_t>::max() - 1);
@@ -330,10 +330,10 @@ int64_t scratch_bytes(int64_t rows, int64_t head_size) {
   const Shape shape = shape_of(head_size, {});
   const int64_t tiles = tiles_of(rows, kKeys), padded_rows = tiles * kKeys;
   // Of two heads K, V, K^T in bf16 and dK, dV in fp32; positions and segments; a thread's work.
-  const int64_t work = std::max(forward_bytes(shape, kMostBlocks),
-                                backward_bytes(shape, kMostBlocks));
+  const int64_t work = std::max(forward_bytes(shape, kForwardBlocks),
+                                backward_bytes(shape, kBackwardBlocks));
   return padded_rows * (kHeadsAtOnce * 14 * shape.padded() + 8) +
-         thread_count() * (work + kMostBlocks * tiles);
+         thread_count() * (work + kForwardBlocks * tiles);
 }
 
 }  // namespace odyssey::amx

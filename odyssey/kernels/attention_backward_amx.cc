@@ -9,7 +9,7 @@
 namespace odyssey::amx {
 namespace {
 
-constexpr int64_t kMostTiles = 2;  // key tiles of one chunk: P and dS of 512 queries are 384 KiB
+constexpr int64_t kMostTiles = 4;  // key tiles of one chunk: P and dS of 256 queries are 384 KiB
 constexpr int64_t kMostParts = 2 * kMostTiles;
 
 struct alignas(64) Row {
@@ -17,7 +17,8 @@ struct alignas(64) Row {
   float delta[kQueries];
   MaskRows mask;
   const uint16_t *q, *dout;              // packed by pack_queries
-  const uint16_t *q_pairs, *dout_pairs;  // packed by pack_query_pairs
+  // Packed by pack_query_pairs, [steps][blocks][1024] for all blocks; the first row's is used.
+  const uint16_t *q_pairs, *dout_pairs;
   float* dq;                             // [padded][32], transposed, lacks the scale
 };
 
@@ -202,21 +203,30 @@ struct Operand {
   const int32_t* at;
   int64_t next, stride;
 };
-// C[32 x 32 words] += sum over i < count of A_i B_i.
+template <int kTile, bool kKeep>
+ODYSSEY_INLINE void operand_tile(const uint16_t* from, int64_t stride) {
+  if constexpr (kKeep) {
+    load_tile<kTile>(from, stride);
+  } else {
+    stream_tile<kTile>(from, stride);
+  }
+}
+// C[32 x 32 words] += sum over i < count of A_i B_i. kKeepA: A is used again soon, else B is.
+template <bool kKeepA>
 ODYSSEY_INLINE Held add_products(const Operand& a, const Operand& b, int64_t count, Held c,
                                  Held held) {
   const uint16_t* x = a.base + a.at[0];
   const uint16_t* y = b.base + b.at[0];
-  load_tile<4>(x, a.stride);
-  stream_tile<6>(y, b.stride);
+  operand_tile<4, kKeepA>(x, a.stride);
+  operand_tile<6, !kKeepA>(y, b.stride);
   store_one<0>(held);
   stream_tile<0>(c.to, 128);
   multiply<0, 4, 6>();
-  stream_tile<7>(y + b.next, b.stride);
+  operand_tile<7, !kKeepA>(y + b.next, b.stride);
   store_one<1>(held);
   stream_tile<1>(c.to + 16, 128);
   multiply<1, 4, 7>();
-  load_tile<5>(x + a.next, a.stride);
+  operand_tile<5, kKeepA>(x + a.next, a.stride);
   store_one<2>(held);
   stream_tile<2>(c.to + c.below, 128);
   multiply<2, 5, 6>();
@@ -226,12 +236,12 @@ ODYSSEY_INLINE Held add_products(const Operand& a, const Operand& b, int64_t cou
   for (int64_t i = 1; i < count; ++i) {
     x = a.base + a.at[i];
     y = b.base + b.at[i];
-    load_tile<4>(x, a.stride);
-    stream_tile<6>(y, b.stride);
+    operand_tile<4, kKeepA>(x, a.stride);
+    operand_tile<6, !kKeepA>(y, b.stride);
     multiply<0, 4, 6>();
-    stream_tile<7>(y + b.next, b.stride);
+    operand_tile<7, !kKeepA>(y + b.next, b.stride);
     multiply<1, 4, 7>();
-    load_tile<5>(x + a.next, a.stride);
+    operand_tile<5, kKeepA>(x + a.next, a.stride);
     multiply<2, 5, 6>();
     multiply<3, 5, 7>();
   }
@@ -241,11 +251,11 @@ ODYSSEY_INLINE Held add_products(const Operand& a, const Operand& b, int64_t cou
 struct Memory {
   alignas(64) float dummy[1024];
   alignas(64) float squares[3][2][1024];
-  alignas(64) Row rows[kMostBlocks];
+  alignas(64) Row rows[kBackwardBlocks];
   // [part of 32 keys][block][1024], [block][part][1024]
-  alignas(64) uint16_t p[kMostParts * kMostBlocks * 1024];
-  alignas(64) uint16_t ds[kMostParts * kMostBlocks * 1024];
-  alignas(64) uint16_t ds_pairs[kMostParts * kMostBlocks * 1024];
+  alignas(64) uint16_t p[kMostParts * kBackwardBlocks * 1024];
+  alignas(64) uint16_t ds[kMostParts * kBackwardBlocks * 1024];
+  alignas(64) uint16_t ds_pairs[kMostParts * kBackwardBlocks * 1024];
   // Then dq and the four packed operands of all blocks.
 };
 
@@ -288,7 +298,7 @@ class Pass {
 
   Square square_of(int64_t t, int64_t b, int64_t half, int64_t n) const {
     const int64_t part = 2 * (t - first_) + half, key = t * kKeys + half * 32;
-    const int64_t at = (part * kMostBlocks + b) * 1024;
+    const int64_t at = (part * kBackwardBlocks + b) * 1024;
     return {memory_.squares[n % 3][0],
             memory_.squares[n % 3][1],
             memory_.p + at,
@@ -379,7 +389,7 @@ class Pass {
       if (count == 0) continue;
       for (int64_t unit = 0; unit < shape_.steps; ++unit) {
         const uint16_t* k_t = keys_.k_t + first_ * kKeys * shape_.padded() + unit * 2048;
-        held_ = add_products({k_t, k_at, 1024, 64}, {memory_.ds_pairs, ds_at, 32, 128}, count,
+        held_ = add_products<false>({k_t, k_at, 1024, 64}, {memory_.ds_pairs, ds_at, 32, 128}, count,
                              {memory_.rows[b].dq + unit * 1024, 512}, held_);
       }
     }
@@ -387,31 +397,34 @@ class Pass {
   }
 
   void add_to_keys() {
-    const int64_t steps = shape_.steps, words = kQueries * shape_.padded();
-    int32_t square_at[kMostBlocks], query_at[kMostBlocks];
+    const int64_t steps = shape_.steps;
+    int32_t at[kBackwardBlocks];  // the same in squares and in query pairs
     fence();
     for (int64_t t = first_; t < last_; ++t) {
       int64_t count = 0;
       for (int64_t b = 0; b < count_; ++b) {
         if (blocks_[b].seen[t] == Seen::kNone) continue;
-        square_at[count] = static_cast<int32_t>(b * 1024);
-        query_at[count++] = static_cast<int32_t>(b * words);
+        at[count++] = static_cast<int32_t>(b * 1024);
       }
       if (count == 0) continue;
       for (int64_t half = 0; half < 2; ++half) {
-        const int64_t square = (2 * (t - first_) + half) * kMostBlocks * 1024;
-        for (int64_t unit = 0; unit < steps; ++unit) {
-          const int64_t to = t * kKeys * shape_.padded() + (half * 2 * steps + unit) * 512;
-          held_ = add_products({memory_.p + square, square_at, 512, 64},
-                               {memory_.rows[0].dout_pairs + unit * 1024, query_at, 512, 64},
-                               count, {keys_.dv + to, 512 * steps}, held_);
-          held_ = add_products({memory_.ds + square, square_at, 512, 64},
-                               {memory_.rows[0].q_pairs + unit * 1024, query_at, 512, 64}, count,
-                               {keys_.dk + to, 512 * steps}, held_);
-        }
+        const int64_t square = (2 * (t - first_) + half) * kBackwardBlocks * 1024;
+        const int64_t to = t * kKeys * shape_.padded() + half * 1024 * steps;
+        add_to(keys_.dv + to, memory_.p + square, memory_.rows[0].dout_pairs, at, count);
+        add_to(keys_.dk + to, memory_.ds + square, memory_.rows[0].q_pairs, at, count);
       }
     }
     flush();
+  }
+
+  // Gradient of 32 keys += squares * rows of queries.
+  void add_to(float* gradient, const uint16_t* squares, const uint16_t* pairs, const int32_t* at,
+              int64_t count) {
+    for (int64_t unit = 0; unit < shape_.steps; ++unit) {
+      held_ = add_products<true>({squares, at, 512, 64},
+                                 {pairs + unit * count_ * 1024, at, 512, 64}, count,
+                                 {gradient + unit * 512, 512 * shape_.steps}, held_);
+    }
   }
 
   const QueryBlock* blocks_;
@@ -489,16 +502,18 @@ void backward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, cons
     const QueryBlock& block = blocks[b];
     Row& row = memory.rows[b];
     begin_row(block, row);
-    uint16_t* packed[4];
-    for (int64_t i = 0; i < 4; ++i) packed[i] = operands + (i * count + b) * words;
-    pack_queries(block.q, block.q_stride, block.rows, shape, packed[0]);
-    pack_queries(block.dout, block.dout_stride, block.rows, shape, packed[1]);
-    pack_query_pairs(block.q, block.q_stride, block.rows, shape, packed[2]);
-    pack_query_pairs(block.dout, block.dout_stride, block.rows, shape, packed[3]);
-    row.q = packed[0];
-    row.dout = packed[1];
-    row.q_pairs = packed[2];
-    row.dout_pairs = packed[3];
+    uint16_t* const q = operands + b * words;
+    uint16_t* const dout = q + count * words;
+    uint16_t* const q_pairs = operands + 2 * count * words + b * 1024;
+    uint16_t* const dout_pairs = q_pairs + count * words;
+    pack_queries(block.q, block.q_stride, block.rows, shape, q);
+    pack_queries(block.dout, block.dout_stride, block.rows, shape, dout);
+    pack_query_pairs(block.q, block.q_stride, block.rows, shape, count * 1024, q_pairs);
+    pack_query_pairs(block.dout, block.dout_stride, block.rows, shape, count * 1024, dout_pairs);
+    row.q = q;
+    row.dout = dout;
+    row.q_pairs = q_pairs;
+    row.dout_pairs = dout_pairs;
     row.dq = dq + b * words;
   }
   Pass(blocks, count, keys, shape, memory).run(turns);

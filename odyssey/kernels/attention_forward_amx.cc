@@ -492,7 +492,7 @@ struct Memory {
   alignas(64) float most[2][kQueries];
   alignas(64) float scores[2][kKeys * kQueries];
   alignas(64) uint16_t p[2][kMostTiles * kKeys * kQueries];
-  alignas(64) Row rows[kMostBlocks];
+  alignas(64) Row rows[kForwardBlocks];
   // Then accumulators and packed queries of all blocks.
 };
 

@@ -11,9 +11,11 @@ namespace odyssey::amx {
 
 inline constexpr int64_t kQueries = 32;  // rows of a query block: two tiles of 16 lanes
 inline constexpr int64_t kKeys = 64;     // rows of a key tile: four tiles of 16 rows
-// 512 rows of Q and of the accumulator are 384 KiB at head size 128: they stay in L2 (2 MiB)
-// beside two chunks of keys and values, and every chunk is used by all of them.
-inline constexpr int64_t kMostBlocks = 16;
+// Query blocks of one call. Forward: Q and accumulators are 384 KiB at head size 128, they stay in
+// L2 (2 MiB) beside two chunks of keys and values, and every chunk is used by all of them. Backward:
+// four forms of operands, dQ, P and dS are 768 KiB.
+inline constexpr int64_t kForwardBlocks = 16;
+inline constexpr int64_t kBackwardBlocks = 8;
 
 enum class Seen : uint8_t { kNone, kPart, kAll };
 
@@ -69,7 +71,7 @@ void add_gradient(const float* packed, int64_t rows, const Shape& shape, float f
 // Bytes of scratch, 64-byte aligned, for `blocks` query blocks.
 int64_t forward_bytes(const Shape& shape, int64_t blocks);
 int64_t backward_bytes(const Shape& shape, int64_t blocks);
-// Attend `count` <= kMostBlocks query blocks to all keys of their head.
+// Attend `count` query blocks to all keys of their head.
 void forward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, const Shape& shape,
              void* scratch);
 void backward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, const Shape& shape,
