@@ -118,8 +118,7 @@ class Item {
     const int64_t first = plan.first_head + item % plan.head_pieces * plan.heads_an_item;
     const int64_t last = std::min(first + plan.heads_an_item, plan.first_head + plan.heads);
     const int64_t begin = piece * plan.blocks_an_item;
-    const int64_t end = std::min(begin + plan.blocks_an_item,
-                                 tiles_of(call.q.extent(0), kQueries));
+    const int64_t end = std::min(begin + plan.blocks_an_item, tiles_of(call.q.extent(0), kQueries));
     Seen* seen = grown(thread_scratch().seen, plan.blocks_an_item * call.key_tiles);
     for (int64_t qt = begin; qt < end; ++qt, seen += call.key_tiles) {
       if (!find_seen(call, qt, seen)) continue;
@@ -136,9 +135,9 @@ class Item {
     for (int64_t t = 0; t < call.key_tiles; ++t) {
       const Visibility visible = call.rows.tile(qt, t);
       const bool ragged = call.rows_of_tile(t) < kKeys;
-      seen[t] = visible == Visibility::kHidden                ? Seen::kNone
+      seen[t] = visible == Visibility::kHidden              ? Seen::kNone
                 : visible == Visibility::kPartial || ragged ? Seen::kPart
-                                                              : Seen::kAll;
+                                                            : Seen::kAll;
       any = any || seen[t] != Seen::kNone;
     }
     return any;
@@ -192,8 +191,8 @@ void for_key_tiles(const Call& call, int64_t count, const Body& body) {
 }
 
 KeyHead head_of(const Call& call, RankScratch::Head& head) {
-  return {head.k.data(),  head.v.data(), head.k_t.data(), call.position,
-          call.segment,   head.dk.data(), head.dv.data(), call.key_tiles};
+  return {head.k.data(), head.v.data(),  head.k_t.data(), call.position,
+          call.segment,  head.dk.data(), head.dv.data(),  call.key_tiles};
 }
 
 // The order in which the items of one head add to dK and dV, whatever thread runs them: a chunk of
@@ -222,8 +221,8 @@ struct Progress {
 }  // namespace
 
 void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
-            const AttentionRows& rows, const AttentionOptions& options,
-            const AttentionState& state, const Poll& poll) {
+            const AttentionRows& rows, const AttentionOptions& options, const AttentionState& state,
+            const Poll& poll) {
   const Call call(q, k, v, rows, options);
   RankScratch& scratch = rank_scratch();
   for (RankScratch::Head& head : scratch.heads) {
@@ -260,10 +259,9 @@ void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
 }
 
 void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
-                     View<const bf16, 3> dout, View<const float, 2> lse,
-                     View<const float, 2> delta, const AttentionRows& rows,
-                     const AttentionOptions& options, View<float, 3> dq, View<float, 3> dk,
-                     View<float, 3> dv, const Poll& poll) {
+                     View<const bf16, 3> dout, View<const float, 2> lse, View<const float, 2> delta,
+                     const AttentionRows& rows, const AttentionOptions& options, View<float, 3> dq,
+                     View<float, 3> dk, View<float, 3> dv, const Poll& poll) {
   const Call call(q, k, v, rows, options);
   RankScratch& scratch = rank_scratch();
   for (RankScratch::Head& head : scratch.heads) {
@@ -330,8 +328,8 @@ int64_t scratch_bytes(int64_t rows, int64_t head_size) {
   const Shape shape = shape_of(head_size, {});
   const int64_t tiles = tiles_of(rows, kKeys), padded_rows = tiles * kKeys;
   // Of two heads K, V, K^T in bf16 and dK, dV in fp32; positions and segments; a thread's work.
-  const int64_t work = std::max(forward_bytes(shape, kForwardBlocks),
-                                backward_bytes(shape, kBackwardBlocks));
+  const int64_t work =
+      std::max(forward_bytes(shape, kForwardBlocks), backward_bytes(shape, kBackwardBlocks));
   return padded_rows * (kHeadsAtOnce * 14 * shape.padded() + 8) +
          thread_count() * (work + kForwardBlocks * tiles);
 }

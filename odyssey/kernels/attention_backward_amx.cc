@@ -16,10 +16,10 @@ struct alignas(64) Row {
   float lse[kQueries];  // times log2(e); 1e30, which gives P = 0, for rows that see nothing
   float delta[kQueries];
   MaskRows mask;
-  const uint16_t *q, *dout;              // packed by pack_queries
+  const uint16_t *q, *dout;  // packed by pack_queries
   // Packed by pack_query_pairs, [steps][blocks][1024] for all blocks; the first row's is used.
   const uint16_t *q_pairs, *dout_pairs;
-  float* dq;                             // [padded][32], transposed, lacks the scale
+  float* dq;  // [padded][32], transposed, lacks the scale
 };
 
 // S and dP of 32 keys x 32 queries and what becomes of them.
@@ -79,8 +79,8 @@ void softmax_square(const Square& x, const Shape& shape) {
       }
       const __m512 lse = _mm512_load_ps(x.row->lse + 16 * half);
       const __m512 delta = _mm512_load_ps(x.row->delta + 16 * half);
-      const __mmask16 seen = x.partial ? see(x.row->mask, half, x.position[key], x.segment[key])
-                                       : __mmask16{0xffff};
+      const __mmask16 seen =
+          x.partial ? see(x.row->mask, half, x.position[key], x.segment[key]) : __mmask16{0xffff};
       p[i] = _mm512_maskz_mov_ps(seen, exp2_fast(_mm512_fmsub_ps(s, all(kLog2E), lse)));
       const __m512 dp = _mm512_sub_ps(_mm512_load_ps(x.dp + at), delta);
       d[i] = _mm512_maskz_mul_ps(seen, _mm512_mul_ps(p[i], slope), dp);
@@ -389,8 +389,8 @@ class Pass {
       if (count == 0) continue;
       for (int64_t unit = 0; unit < shape_.steps; ++unit) {
         const uint16_t* k_t = keys_.k_t + first_ * kKeys * shape_.padded() + unit * 2048;
-        held_ = add_products<false>({k_t, k_at, 1024, 64}, {memory_.ds_pairs, ds_at, 32, 128}, count,
-                             {memory_.rows[b].dq + unit * 1024, 512}, held_);
+        held_ = add_products<false>({k_t, k_at, 1024, 64}, {memory_.ds_pairs, ds_at, 32, 128},
+                                    count, {memory_.rows[b].dq + unit * 1024, 512}, held_);
       }
     }
     flush();
@@ -421,9 +421,9 @@ class Pass {
   void add_to(float* gradient, const uint16_t* squares, const uint16_t* pairs, const int32_t* at,
               int64_t count) {
     for (int64_t unit = 0; unit < shape_.steps; ++unit) {
-      held_ = add_products<true>({squares, at, 512, 64},
-                                 {pairs + unit * count_ * 1024, at, 512, 64}, count,
-                                 {gradient + unit * 512, 512 * shape_.steps}, held_);
+      held_ =
+          add_products<true>({squares, at, 512, 64}, {pairs + unit * count_ * 1024, at, 512, 64},
+                             count, {gradient + unit * 512, 512 * shape_.steps}, held_);
     }
   }
 
@@ -476,8 +476,7 @@ void add_gradient(const float* packed, int64_t rows, const Shape& shape, float f
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t d = 0; d < shape.head_size; d += 16) {
       const __mmask16 columns = first16(shape.head_size - d);
-      const float* from =
-          packed + (row / 16 * shape.steps + d / 32) * 512 + row % 16 * 32 + d % 32;
+      const float* from = packed + (row / 16 * shape.steps + d / 32) * 512 + row % 16 * 32 + d % 32;
       float* out = to + row * stride + d;
       const __m512 before = _mm512_maskz_loadu_ps(columns, out);
       _mm512_mask_storeu_ps(out, columns,

@@ -370,27 +370,32 @@ void adjust_scores(float* scores, const Shape& shape, const Row& row, bool parti
   }
 }
 
+ODYSSEY_INLINE __mmask16 exceeds(__m512 score, __m512 reference) {
+  return _mm512_cmp_ps_mask(score, _mm512_add_ps(reference, all(kSlack)), _CMP_GT_OQ);
+}
+
 // Whether the scores of a block, with these maxima, need another reference; updates `top`.
 bool exceeds_reference(Row& row, const float* most, float factor) {
   __mmask16 any = 0;
   for (int64_t half = 0; half < 32; half += 16) {
     const __m512 now = _mm512_load_ps(most + half);
     _mm512_store_ps(row.top + half, _mm512_max_ps(_mm512_load_ps(row.top + half), now));
-    const __m512 limit = _mm512_add_ps(_mm512_load_ps(row.reference + half), all(kSlack));
-    any |= _mm512_cmp_ps_mask(_mm512_mul_ps(now, all(factor)), limit, _CMP_GT_OQ);
+    any |= exceeds(_mm512_mul_ps(now, all(factor)), _mm512_load_ps(row.reference + half));
   }
   return any != 0;
 }
 
-// Raises the reference to the largest score so far. p: probabilities of `tiles` key tiles that are
+// Raises the references that are exceeded, and only those: what a row sees may not change the
+// rounding of another. p: probabilities of `tiles` key tiles that are
 // not in the accumulator yet.
 __attribute__((noinline)) void rescale(Row& row, const float* most, float factor, uint16_t* p,
                                        int64_t tiles, int64_t padded) {
   fence();
   for (int64_t half = 0; half < 32; half += 16) {
     const __m512 before = _mm512_load_ps(row.reference + half);
-    const __m512 now =
-        _mm512_max_ps(before, _mm512_mul_ps(_mm512_load_ps(most + half), all(factor)));
+    const __m512 top = _mm512_mul_ps(_mm512_load_ps(most + half), all(factor));
+    const __mmask16 far = exceeds(top, before);
+    const __m512 now = _mm512_mask_mov_ps(before, far, top);
     _mm512_store_ps(row.reference + half, now);
     const __m512 sum = _mm512_load_ps(row.sum + half);
     if (_mm512_cmp_ps_mask(sum, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0) continue;
@@ -617,8 +622,7 @@ class Pipeline {
 
   // Rescales where a score is much larger than all before. What belongs to this row but is not in
   // its accumulator yet is added first.
-  void prepare_softmax(Group& g, int64_t t, int64_t step, const Group* ready,
-                       int64_t& units_done) {
+  void prepare_softmax(Group& g, int64_t t, int64_t step, const Group* ready, int64_t& units_done) {
     if (!exceeds_reference(*g.row, memory_.most[step & 1], factor_)) return;
     if (ready != nullptr && ready->row == g.row && units_done < shape_.steps) {
       held_ = values_alone(*ready, units_done, shape_.steps, held_);

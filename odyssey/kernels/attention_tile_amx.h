@@ -12,8 +12,8 @@ namespace odyssey::amx {
 inline constexpr int64_t kQueries = 32;  // rows of a query block: two tiles of 16 lanes
 inline constexpr int64_t kKeys = 64;     // rows of a key tile: four tiles of 16 rows
 // Query blocks of one call. Forward: Q and accumulators are 384 KiB at head size 128, they stay in
-// L2 (2 MiB) beside two chunks of keys and values, and every chunk is used by all of them. Backward:
-// four forms of operands, dQ, P and dS are 768 KiB.
+// L2 (2 MiB) beside two chunks of keys and values, and every chunk is used by all of them.
+// Backward: four forms of operands, dQ, P and dS are 768 KiB.
 inline constexpr int64_t kForwardBlocks = 16;
 inline constexpr int64_t kBackwardBlocks = 8;
 
@@ -28,10 +28,10 @@ struct Shape {
 
 // All key tiles of one key/value head. Rows behind the end are zeros with segment 0.
 struct KeyHead {
-  const uint16_t *k, *v;    // k: rows; v: transposed forward, rows backward; 64 * padded a tile
-  const uint16_t* k_t;      // backward only: k transposed
+  const uint16_t *k, *v;  // k: rows; v: transposed forward, rows backward; 64 * padded a tile
+  const uint16_t* k_t;    // backward only: k transposed
   const int32_t *position, *segment;
-  float *dk, *dv;           // backward only: fp32, 64 * padded a tile, added to; dk lacks the scale
+  float *dk, *dv;  // backward only: fp32, 64 * padded a tile, added to; dk lacks the scale
   int64_t tiles;
 };
 

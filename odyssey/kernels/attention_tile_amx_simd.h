@@ -2,9 +2,9 @@
 // Tile instructions, exponential, masks and transposes that the AMX attention files share. Included
 // only by files compiled with AMX flags; everything is in an anonymous namespace.
 #pragma once
-#include <immintrin.h>
-
 #include <cstdint>
+
+#include <immintrin.h>
 
 #include "odyssey/kernels/attention_tile_amx.h"
 
