@@ -25,7 +25,8 @@ struct alignas(64) Row {
 // S and dP of 32 keys x 32 queries and what becomes of them.
 struct Square {
   const float *s, *dp;  // [32][32]
-  // P and dS as left operands, [2][16 keys][32 queries]; dS as right operand, [16 pairs][32][2].
+  // P and dS as left operands, [2][16 keys][32 queries in the order 0, 16, 1, 17, ...]; dS as right
+  // operand, [16 pairs of keys][32 queries][2].
   uint16_t *p, *ds, *ds_pairs;
   const Row* row;
   const int32_t *position, *segment;  // of the keys
@@ -38,12 +39,15 @@ ODYSSEY_INLINE void write_pair(const Square& x, int64_t pair, __m512 p00, __m512
   uint16_t* p = x.p + pair * 64;
   uint16_t* ds = x.ds + pair * 64;
   uint16_t* ds_pairs = x.ds_pairs + pair * 64;
-  _mm512_store_si512(p, (__m512i)_mm512_cvtne2ps_pbh(p01, p00));
-  _mm512_store_si512(p + 32, (__m512i)_mm512_cvtne2ps_pbh(p11, p10));
-  _mm512_store_si512(ds, (__m512i)_mm512_cvtne2ps_pbh(d01, d00));
-  _mm512_store_si512(ds + 32, (__m512i)_mm512_cvtne2ps_pbh(d11, d10));
-  _mm512_store_si512(ds_pairs, pair_up(d00, d10));
-  _mm512_store_si512(ds_pairs + 32, pair_up(d01, d11));
+  const __m512i up00 = rounded(d00), up01 = rounded(d01), up10 = rounded(d10), up11 = rounded(d11);
+  const __m512i low00 = _mm512_srli_epi32(up00, 16), low01 = _mm512_srli_epi32(up01, 16);
+  const __m512i low10 = _mm512_srli_epi32(up10, 16);
+  _mm512_store_si512(p, pair_up(p00, p01));
+  _mm512_store_si512(p + 32, pair_up(p10, p11));
+  _mm512_store_si512(ds, halves(low00, up01));
+  _mm512_store_si512(ds + 32, halves(low10, up11));
+  _mm512_store_si512(ds_pairs, halves(low00, up10));
+  _mm512_store_si512(ds_pairs + 32, halves(low01, up11));
 }
 ODYSSEY_INLINE void softmax_pair(const Square& x, int64_t pair, __m512 factor) {
   const float* s = x.s + pair * 64;

@@ -91,13 +91,16 @@ ODYSSEY_INLINE __m512 tanh_exact(__m512 x) {
   return _mm512_sub_ps(all(1), _mm512_div_ps(all(2), _mm512_add_ps(e, all(1))));
 }
 
-// a to the low halves, b to the high halves, rounded to nearest, ties away from zero. Half the cost
-// of vcvtne2ps2bf16.
-ODYSSEY_INLINE __m512i pair_up(__m512 a, __m512 b) {
-  const __m512i half = _mm512_set1_epi32(0x8000);
-  const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(a), half), 16);
-  const __m512i high = _mm512_add_epi32(_mm512_castps_si512(b), half);
+// Two bf16 in a word: a to the low half, b to the high half, rounded to nearest, ties away from
+// zero. Half the cost of vcvtne2ps2bf16. rounded() has the bf16 in the high half.
+ODYSSEY_INLINE __m512i rounded(__m512 x) {
+  return _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+}
+ODYSSEY_INLINE __m512i halves(__m512i low, __m512i high) {
   return _mm512_mask_mov_epi16(high, 0x55555555u, low);
+}
+ODYSSEY_INLINE __m512i pair_up(__m512 a, __m512 b) {
+  return halves(_mm512_srli_epi32(rounded(a), 16), rounded(b));
 }
 
 // The masks of 32 queries, prepared for two comparisons a vector.
@@ -199,14 +202,14 @@ inline void pack_queries(const uint16_t* from, int64_t stride, int64_t rows, con
   }
 }
 
-// 32 rows of queries -> right operand of products over queries: [steps][2][16 pairs][16][2],
-// one step `gap` elements behind the other.
+// 32 rows of queries -> right operand of products over queries, in which row i is paired with row
+// i + 16: [steps][2][16 pairs][16][2], one step `gap` elements behind the other.
 inline void pack_query_pairs(const uint16_t* from, int64_t stride, int64_t rows, const Shape& shape,
                              int64_t gap, uint16_t* to) {
   for (int64_t step = 0; step < shape.steps; ++step) {
     for (int64_t pair = 0; pair < 16; ++pair) {
-      const __m512i a = load_row(from, stride, 2 * pair, rows, step, shape.head_size);
-      const __m512i b = load_row(from, stride, 2 * pair + 1, rows, step, shape.head_size);
+      const __m512i a = load_row(from, stride, pair, rows, step, shape.head_size);
+      const __m512i b = load_row(from, stride, pair + 16, rows, step, shape.head_size);
       __m512i low, high;
       interleave(a, b, low, high);
       _mm512_store_si512(to + step * gap + pair * 32, low);
