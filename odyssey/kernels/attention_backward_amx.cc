@@ -9,7 +9,7 @@
 namespace odyssey::amx {
 namespace {
 
-constexpr int64_t kMostTiles = 4;  // key tiles of one chunk: P and dS of 256 queries are 384 KiB
+constexpr int64_t kMostTiles = 2;  // key tiles of one chunk: P and dS of 512 queries are 384 KiB
 constexpr int64_t kMostParts = 2 * kMostTiles;
 
 struct alignas(64) Row {
