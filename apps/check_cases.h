@@ -28,9 +28,17 @@ struct CheckResult {
 
 // Largest error that float32 may have: this, absolute and relative.
 inline constexpr double kFloat32Tolerance = 1e-5;
-// bfloat16 may be this much worse than one rank, as root mean square and in its worst element; lse
-// is held to float32's.
+// bfloat16 may be this much worse than one rank, as root mean square and in its worst element.
 inline constexpr double kBfloat16Factor = 1.2, kBfloat16LargestFactor = 2;
+// And twice that where there are fewer rows than this (tokens times heads): the roundings of a row
+// go together, so the errors of few rows scatter.
+inline constexpr size_t kManyRows = 1000;
+inline constexpr double kBfloat16FewFactor = 2;
+// Relative error of one rounding to bfloat16.
+inline constexpr double kBfloat16Rounding = 0x1p-9;
+// lse stays fp32, but the exponential of the bf16 kernels errs by up to 2e-4, a tenth of a
+// rounding.
+inline constexpr double kBfloat16LseTolerance = 2e-4;
 
 // Collective over `world`; `alone` is a group of this rank only. The result is on rank 0.
 CheckResult run_check_case(const CheckCase& check_case, Group& world, Group& alone);

@@ -142,7 +142,7 @@ TEST(Usage, WrongIsaIsRefused) {
        {"check configs/tiny.yml", "train configs/tiny.yml", "attention --input x --output y"}) {
     expect_user_error(
         arguments,
-        "ODYSSEY_MAX_ISA: expected ref, portable, avx2 or avx512, got avx10. Unset it "
+        "ODYSSEY_MAX_ISA: expected ref, portable, avx2, avx512 or amx, got avx10. Unset it "
         "to use the best.",
         "ODYSSEY_MAX_ISA=avx10");
   }

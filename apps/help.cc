@@ -32,7 +32,7 @@ Options:
 Exit codes: 0 done, 1 failed while running, 2 bad usage, configuration or input file.
 Environment:
   OMP_NUM_THREADS  OpenMP threads of each rank (default: the cores, shared evenly by the ranks)
-  ODYSSEY_MAX_ISA  best kernels to use: ref, portable, avx2 or avx512 (default: the best there are)
+  ODYSSEY_MAX_ISA  best kernels to use: ref, portable, avx2, avx512 or amx (default: the best)
 )";
 
 constexpr std::string_view kTrain =

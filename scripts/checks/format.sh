@@ -7,5 +7,5 @@ cd "$(dirname "$0")/../.."
 command -v clang-format >/dev/null || { echo "no clang-format here: scripts/install_packages.sh check"; exit 77; }
 mode=(--dry-run --Werror)
 [ "${1:-}" = --fix ] && mode=(-i)
-find odyssey apps examples bench tests \( -name '*.h' -o -name '*.cc' \) -print0 |
+find . \( -path ./build -o -path ./.git \) -prune -o \( -name '*.h' -o -name '*.cc' \) -print0 |
   xargs -0 -r clang-format "${mode[@]}"
