@@ -12,6 +12,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "odyssey/base/parallel_for.h"
+#include "odyssey/kernels/isa.h"
+#include "odyssey/kernels/matmul_amx.h"
 #include "odyssey/kernels/scratch.h"
 
 namespace odyssey {
@@ -192,6 +194,21 @@ void fill_zero(const Matrix& m) {
   }
 }
 
+AmxOperand amx_operand(const Matrix& m) {
+  const bool transposed = m.column_stride != 1;
+  return {static_cast<const bf16*>(m.data), m.rows, m.columns,
+          transposed ? m.column_stride : m.row_stride, transposed};
+}
+
+// False where oneDNN serves better, or there are no tiles.
+bool try_multiply_amx(const Matrix& a, const Matrix& b, const Matrix& c, bool accumulate) {
+  if (a.type != DnnlType::bf16 || isa_in_use() != Isa::kAmx) return false;
+  if (!amx_is_faster(c.rows, c.columns, a.columns)) return false;
+  multiply_amx(amx_operand(a), amx_operand(b),
+               {c.data, c.rows, c.columns, c.row_stride, c.type == DnnlType::bf16}, accumulate);
+  return true;
+}
+
 // c (+)= a b. a [rows, inner], b [inner, columns], c [rows, columns].
 void multiply(const Matrix& a, const Matrix& b, const Matrix& c, bool accumulate) {
   ODYSSEY_CHECK(a.rows == c.rows && b.columns == c.columns && a.columns == b.rows,
@@ -202,6 +219,7 @@ void multiply(const Matrix& a, const Matrix& b, const Matrix& c, bool accumulate
     if (!accumulate) fill_zero(c);
     return;
   }
+  if (try_multiply_amx(a, b, c, accumulate)) return;
   const auto fail = [&](const char* reason) {
     return RunError(fmt::format("matrix product [{}, {}] x [{}, {}] failed in oneDNN: {}", a.rows,
                                 a.columns, b.rows, b.columns, reason));
