@@ -203,7 +203,7 @@ AmxOperand amx_operand(const Matrix& m) {
 // False where oneDNN serves better, or there are no tiles.
 bool try_multiply_amx(const Matrix& a, const Matrix& b, const Matrix& c, bool accumulate) {
   if (a.type != DnnlType::bf16 || isa_in_use() != Isa::kAmx) return false;
-  if (!amx_is_faster(c.rows, c.columns, a.columns)) return false;
+  if (!amx_is_faster({c.rows, c.columns, a.columns, a.column_stride != 1})) return false;
   multiply_amx(amx_operand(a), amx_operand(b),
                {c.data, c.rows, c.columns, c.row_stride, c.type == DnnlType::bf16}, accumulate);
   return true;
@@ -255,6 +255,20 @@ void linear_backward_weight(Input<T, 2> dy, Input<T, 2> x, View<float, 2> dw, bo
   multiply(transposed(matrix(dy)), matrix(x), matrix(dw), accumulate);
 }
 
+template <Storage T>
+int64_t linear_scratch_bytes(int64_t tokens, int64_t inputs, int64_t outputs) {
+  if (std::is_same_v<T, float> || isa_in_use() != Isa::kAmx) return 0;
+  int64_t most = 0;
+  for (const AmxShape& shape :
+       {AmxShape{tokens, outputs, inputs, false}, AmxShape{tokens, inputs, outputs, false},
+        AmxShape{outputs, inputs, tokens, true}}) {
+    if (amx_is_faster(shape)) most = std::max(most, amx_scratch_bytes(shape));
+  }
+  return most;
+}
+
+template int64_t linear_scratch_bytes<float>(int64_t, int64_t, int64_t);
+template int64_t linear_scratch_bytes<bf16>(int64_t, int64_t, int64_t);
 template void linear<float>(Input<float, 2>, Input<float, 2>, View<float, 2>);
 template void linear<bf16>(Input<bf16, 2>, Input<bf16, 2>, View<bf16, 2>);
 template void linear_to_fp32<float>(Input<float, 2>, Input<float, 2>, View<float, 2>);

@@ -29,4 +29,9 @@ void linear_backward_input(Input<T, 2> dy, Input<T, 2> w, View<T, 2> dx, bool ac
 template <Storage T>
 void linear_backward_weight(Input<T, 2> dy, Input<T, 2> x, View<float, 2> dw, bool accumulate);
 
+// Bytes that a rank's first products of such a layer take as scratch and keep, apart from what
+// oneDNN takes; a layer of several sizes takes the most of them.
+template <Storage T>
+int64_t linear_scratch_bytes(int64_t tokens, int64_t inputs, int64_t outputs);
+
 }  // namespace odyssey

@@ -23,8 +23,15 @@ struct AmxResult {
   bool is_bf16;
 };
 
-// Whether the tiles are faster than oneDNN for [rows, inner] x [inner, columns].
-bool amx_is_faster(int64_t rows, int64_t columns, int64_t inner);
+// [rows, inner] x [inner, columns]; the first may lie in memory as its transposed.
+struct AmxShape {
+  int64_t rows, columns, inner;
+  bool transposed;
+};
+// Whether the tiles are faster than oneDNN.
+bool amx_is_faster(const AmxShape& shape);
+// Bytes that a rank's first such product takes as scratch and keeps.
+int64_t amx_scratch_bytes(const AmxShape& shape);
 
 // c (+)= a b: sums in fp32, rounded once. Extents are at least 1. Same bits at any thread count.
 // Call only where isa_in_use() is Isa::kAmx. Denormal inputs and bf16 results count as zero.

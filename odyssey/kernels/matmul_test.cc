@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Also run with ONEDNN_MAX_CPU_ISA=AVX2, where oneDNN has no bf16 product.
+// Also run with ONEDNN_MAX_CPU_ISA=AVX2 and ODYSSEY_MAX_ISA=avx2, where oneDNN has no bf16 product.
 #include "odyssey/kernels/matmul.h"
 
 #include <array>

@@ -87,7 +87,11 @@ int64_t Decoder<T>::activation_bytes(const RunConfig& config) {
   const int64_t element = sizeof(T);
   const int64_t stream = (config.model.layers + 4) * n * config.model.embedding * element + 4 * n;
   const int64_t logits = chunk_rows(config, n) * config.model.vocabulary * (4 + element);
-  return stream + logits + DecoderLayer<T>::bytes(config.model, batch, rows) +
+  const int64_t products =
+      std::max(linear_scratch_bytes<T>(chunk_rows(config, n), config.model.embedding,
+                                       config.model.vocabulary),
+               DecoderLayer<T>::product_scratch_bytes(config.model, n));
+  return stream + logits + products + DecoderLayer<T>::bytes(config.model, batch, rows) +
          ParallelAttention<T>::workspace_bytes(layout);
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "odyssey/model/layer.h"
 
+#include <algorithm>
+
 #include "odyssey/kernels/activation.h"
 #include "odyssey/kernels/elementwise.h"
 #include "odyssey/kernels/matmul.h"
@@ -74,6 +76,15 @@ int64_t DecoderLayer<T>::bytes(const ModelConfig& c, int64_t batch, int64_t rows
       4 * c.embedding + (c.qk_norm ? 3 : 2) * qkv + 2 * c.query_heads * c.head_size + 4 * c.mlp;
   const int64_t floats = 2 + (c.qk_norm ? c.query_heads + c.kv_heads : 0);
   return n * (elements * static_cast<int64_t>(sizeof(T)) + floats * 4);
+}
+
+template <class T>
+int64_t DecoderLayer<T>::product_scratch_bytes(const ModelConfig& c, int64_t n) {
+  const int64_t query = c.query_heads * c.head_size, key = c.kv_heads * c.head_size;
+  return std::max({linear_scratch_bytes<T>(n, c.embedding, query + 2 * key),
+                   linear_scratch_bytes<T>(n, query, c.embedding),
+                   linear_scratch_bytes<T>(n, c.embedding, 2 * c.mlp),
+                   linear_scratch_bytes<T>(n, c.mlp, c.embedding)});
 }
 
 template <class T>

@@ -31,6 +31,8 @@ class DecoderLayer {
                 std::span<float> gradient);
 
   static int64_t bytes(const ModelConfig& config, int64_t batch, int64_t rows);
+  // Scratch that the matrix products keep, for n tokens.
+  static int64_t product_scratch_bytes(const ModelConfig& config, int64_t n);
 
  private:
   void forward_attention(const ParameterGroup& group, std::span<const T> weights,
