@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Files that are compiled with instruction-set flags may give the linker nothing but their table of kernels: an
+# Files that are compiled with instruction-set flags may give the linker nothing but their kernels: an
 # inline library function in such a file could become the one copy that the whole program uses, and would then end
 # it with an illegal instruction on older machines.
-#   isa_symbols.sh OBJECT...   looks at the attention_tile_* objects among them
+#   isa_symbols.sh OBJECT...   looks at the attention_tile_* and peak_* objects among them
 set -euo pipefail
 count=0
 faults=0
 for object in "$@"; do
   case $object in
-    *attention_tile_*) ;;
+    *attention_tile_*) own=' [DR] odyssey::kAttentionTiles[A-Za-z0-9]*$' ;;
+    *peak_*) own=' T odyssey::[a-z0-9]*_peak_loop(void const\*, void\*)$' ;;
     *) continue ;;
   esac
   count=$((count + 1))
@@ -17,8 +18,8 @@ for object in "$@"; do
     faults=$((faults + 1))
     continue
   fi
-  if foreign=$(grep -v ' [DR] odyssey::kAttentionTiles[A-Za-z0-9]*$' <<<"$symbols"); then
-    printf '%s defines more than its table:\n%s\n' "$object" "$foreign"
+  if foreign=$(grep -v "$own" <<<"$symbols"); then
+    printf '%s defines more than its kernels:\n%s\n' "$object" "$foreign"
     faults=$((faults + 1))
   fi
 done
