@@ -13,6 +13,7 @@ Usage: odyssey COMMAND [arguments]
   train      train a model
   check      prove on this machine that a layout equals dense attention
   attention  one attention call, files in and out
+  bench      measure how fast the kernels are on this machine
   keys       list the configuration keys
 odyssey COMMAND --help says more.
 
@@ -113,6 +114,41 @@ Options:
   -h, --help                this text
 )";
 
+constexpr std::string_view kBench =
+    R"(odyssey bench: measures how fast the kernels are on this machine
+
+Usage: odyssey bench kernel [SET ...] [options]
+  SET  a file of problems, or the name of one in bench/sets without its .txt
+       (default: attention matmul elementwise, which take many minutes; small is quick)
+
+Calls each kernel on random numbers, once to warm up and then for a second, at least 3 and at most
+31 times. Prints the median, the TFLOP/s, and their share of the live peak: what this machine does
+at most with all operands in registers, measured in the same process before, between and after. For
+bf16 that is the peak of AMX where there is AMX, else like fp32 the one of the vectors in use.
+Kernels that compute little are held to the speed of a copy of as many bytes.
+docs/performance.md says more.
+
+A line of a set is one problem; # starts a comment:
+  attention     forward|backward  bf16|fp32  causal|full  BATCH SEQUENCE HEADS KV_HEADS HEAD_DIM
+  matmul        forward|backward_input|backward_weight  bf16|fp32  T N K
+  rms_norm      forward|backward  bf16|fp32  ROWSxWIDTH
+  rope          forward|backward  bf16|fp32  ROWSxWIDTH   (heads of 128)
+  swiglu        forward|backward  bf16|fp32  ROWSxWIDTH
+  cross_entropy forward|backward  bf16|fp32  ROWSxWIDTH   (backward: loss and gradient)
+  adamw         step              fp32       ROWSxWIDTH
+
+Example:
+  odyssey bench kernel small --threads 1 --json small.jsonl
+
+Options:
+  --json FILE       also writes each row as a line of JSON; a file that is there is emptied
+  --threads N       threads (default: OMP_NUM_THREADS, or the cores)
+  --seconds S       for how long to repeat each problem (default 1)
+  --clock wall|cpu  what time to take (default wall). cpu, for one thread, counts only what the
+                    thread really ran: for machines that others use at the same time
+  -h, --help        this text
+)";
+
 constexpr std::string_view kKeys =
     R"(odyssey keys: lists the configuration keys
 
@@ -137,6 +173,7 @@ std::string_view help_text(std::string_view command) {
   if (command == "train") return kTrain;
   if (command == "check") return kCheck;
   if (command == "attention") return kAttention;
+  if (command == "bench") return kBench;
   ODYSSEY_CHECK(command == "keys", "command {}", command);
   return kKeys;
 }

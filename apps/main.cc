@@ -11,11 +11,14 @@
 #include <fmt/core.h>
 
 #include "apps/attention_command.h"
+#include "apps/bench_command.h"
 #include "apps/check_command.h"
+#include "apps/cores.h"
 #include "apps/help.h"
 #include "apps/launch.h"
 #include "apps/train_command.h"
 #include "odyssey/base/error.h"
+#include "odyssey/base/parallel_for.h"
 #include "odyssey/comm/mpi_group.h"
 #include "odyssey/config/keys.h"
 #include "odyssey/config/spelling.h"
@@ -29,10 +32,11 @@ struct CommandLine {
   std::string command;
   bool wants_help = false, wants_version = false;
   std::string ranks, engine = "auto", input, output;
+  std::string json, threads, seconds, clock = "wall";
   std::vector<std::string> words;
 };
 
-const std::vector<std::string> kCommands = {"train", "check", "attention", "keys"};
+const std::vector<std::string> kCommands = {"train", "check", "attention", "bench", "keys"};
 
 UserError usage_error(const std::string& what, const std::string& expected,
                       const std::string& actual, const std::string& command) {
@@ -50,6 +54,7 @@ UserError unknown_option(const std::string& word, const std::string& command) {
   if (command.empty()) known = "--version or --help";
   if (command == "train" || command == "check") known = "--ranks, --comm or --help";
   if (command == "attention") known = "--input, --output, --ranks, --comm or --help";
+  if (command == "bench") known = "--json, --threads, --seconds, --clock or --help";
   return usage_error("option", known, word, command);
 }
 
@@ -70,6 +75,13 @@ void add_command(CLI::App& app, const std::string& name, CommandLine& line) {
   command->allow_extras();
   command->add_option("words", line.words);
   if (name == "keys") return;
+  if (name == "bench") {
+    command->add_option("--json", line.json);
+    command->add_option("--threads", line.threads);
+    command->add_option("--seconds", line.seconds);
+    command->add_option("--clock", line.clock);
+    return;
+  }
   command->add_option("--ranks", line.ranks);
   command->add_option("--comm", line.engine);
   if (name != "attention") return;
@@ -169,6 +181,52 @@ int run_attention(const CommandLine& line) {
   return run_attention_command({line.input, line.output, line.words}, launch_options(line));
 }
 
+BenchOptions bench_options(const CommandLine& line) {
+  BenchOptions options;
+  options.threads = thread_count();
+  if (!line.threads.empty()) {
+    const char* end = line.threads.data() + line.threads.size();
+    const auto [stop, error] = std::from_chars(line.threads.data(), end, options.threads);
+    if (error != std::errc{} || stop != end || options.threads < 1 ||
+        options.threads > CoreSet::kMostCores) {
+      throw usage_error("--threads",
+                        fmt::format("a whole number from 1 to {}", CoreSet::kMostCores),
+                        line.threads, line.command);
+    }
+  }
+  if (!line.seconds.empty()) {
+    const char* end = line.seconds.data() + line.seconds.size();
+    const auto [stop, error] = std::from_chars(line.seconds.data(), end, options.seconds);
+    // Written so that "nan" is refused.
+    if (error != std::errc{} || stop != end || !(options.seconds > 0 && options.seconds <= 3600)) {
+      throw usage_error("--seconds", "a number above 0, at most 3600", line.seconds, line.command);
+    }
+  }
+  if (line.clock != "wall" && line.clock != "cpu") {
+    throw usage_error("--clock", "wall or cpu", line.clock, line.command);
+  }
+  if (line.clock == "cpu") {
+    options.clock = Clock::kCpu;
+    // The time of one thread tells nothing about its helpers.
+    if (options.threads != 1) {
+      throw usage_error("--clock", fmt::format("wall with {} threads", options.threads), "cpu",
+                        line.command);
+    }
+  }
+  return options;
+}
+
+int run_bench(const CommandLine& line) {
+  if (line.words.empty() || line.words[0] != "kernel") {
+    throw usage_error("odyssey bench", "kernel", line.words.empty() ? "nothing" : line.words[0],
+                      line.command);
+  }
+  const BenchCommand command{
+      {line.words.begin() + 1, line.words.end()}, line.json, bench_options(line)};
+  // It measures one process; more of them at once would disturb each other.
+  return launcher_rank() == 0 ? run_bench_command(command) : kExitDone;
+}
+
 int run_keys(const CommandLine& line) {
   if (line.words.size() > 1) {
     throw usage_error("odyssey keys", "one word", fmt::format("{}", line.words.size()),
@@ -196,6 +254,7 @@ int run(int argc, const char* const* argv) {
   if (line.command == "train") return run_train(line);
   if (line.command == "check") return run_check(line);
   if (line.command == "attention") return run_attention(line);
+  if (line.command == "bench") return run_bench(line);
   return run_keys(line);
 }
 

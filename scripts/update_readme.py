@@ -7,8 +7,11 @@ A block of the README looks so; the command runs in bash at the root of the buil
     ...
     <!-- end -->
 Lines that start with "|" (a table) go in as they are, anything else as an indented block.
-usage: update_readme.py [WORD]     only commands with that word
+usage: update_readme.py [--file FILE] [WORD]
+  --file FILE  another page than README.md
+  WORD         only commands with that word
 """
+import argparse
 import os
 import pathlib
 import re
@@ -30,8 +33,11 @@ def run(command):
 
 
 def main():
-    word = sys.argv[1] if len(sys.argv) > 1 else ""
-    readme = ROOT / "README.md"
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--file", type=pathlib.Path, default=ROOT / "README.md")
+    parser.add_argument("word", nargs="?", default="")
+    options = parser.parse_args()
+    word, page = options.word, options.file
 
     def replace(match):
         head, command, old, end = match.groups()
@@ -45,7 +51,7 @@ def main():
             output = "\n".join(("    " + line).rstrip() for line in output.splitlines())
         return f"{head}\n{output}\n\n{end}"
 
-    readme.write_text(BLOCK.sub(replace, readme.read_text()))
+    page.write_text(BLOCK.sub(replace, page.read_text()))
 
 
 if __name__ == "__main__":

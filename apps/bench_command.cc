@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench_command.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <system_error>
+
+#include <fmt/core.h>
+
+#include "apps/launch.h"
+#include "odyssey/base/error.h"
+#include "odyssey/io/json.h"
+#include "odyssey/kernels/isa.h"
+
+namespace odyssey {
+namespace {
+
+struct FileCloser {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, FileCloser>;
+
+// Null where no file is wanted.
+File open_json(const std::string& path) {
+  if (path.empty()) return nullptr;
+  File file(std::fopen(path.c_str(), "we"));
+  if (file) return file;
+  throw user_error("--json", "a file that may be written",
+                   fmt::format("{} ({})", path, std::system_category().message(errno)),
+                   "Make its folder or choose another file.");
+}
+
+std::string json_line(const BenchProblem& p, const BenchResult& r, const BenchOptions& options) {
+  JsonLine line;
+  line.add("kernel", name_of(p.kernel))
+      .add("direction", p.direction)
+      .add("dtype", p.dtype)
+      .add("isa", r.isa)
+      .add("mask", p.mask)
+      .add("batch", p.batch)
+      .add("sequence", p.sequence)
+      .add("heads", p.heads)
+      .add("kv_heads", p.kv_heads)
+      .add("head_dim", p.head_size)
+      .add("threads", options.threads)
+      .add("clock", name_of(options.clock))
+      .add("runs", r.runs)
+      .add("median_seconds", r.median_seconds)
+      .add("min_seconds", r.min_seconds)
+      .add("max_seconds", r.max_seconds)
+      .add("tflops", r.tflops)
+      .add("share_of_peak", r.share_of_peak);
+  if (p.kernel == BenchKernel::kMatmul) line.add("t", p.t).add("n", p.n).add("k", p.k);
+  if (p.is_elementwise()) {
+    line.add("rows", p.rows)
+        .add("width", p.width)
+        .add("gbytes_per_second", r.gbytes_per_second)
+        .add("copy_gbytes_per_second", r.live_peak);
+  } else {
+    line.add("live_peak_tflops", r.live_peak);
+  }
+  return line.text() + "\n";
+}
+
+// The line is with the system when this returns.
+void write_line(std::FILE* file, const std::string& path, const std::string& line) {
+  if (std::fwrite(line.data(), 1, line.size(), file) == line.size() && std::fflush(file) == 0) {
+    return;
+  }
+  throw RunError(fmt::format("cannot write {}: {}", path, std::system_category().message(errno)));
+}
+
+// Attention, matrix products and the rest have columns of their own.
+std::string_view heading(const BenchProblem& p) {
+  if (p.kernel == BenchKernel::kAttention) return "mask     B      S   H   K   D";
+  if (p.kernel == BenchKernel::kMatmul) return "      T       N       K      ";
+  return "   rows    width             ";
+}
+
+std::string shape(const BenchProblem& p) {
+  if (p.kernel == BenchKernel::kAttention) {
+    return fmt::format("{:<6} {:>3} {:>6} {:>3} {:>3} {:>3}", p.mask, p.batch, p.sequence, p.heads,
+                       p.kv_heads, p.head_size);
+  }
+  if (p.kernel == BenchKernel::kMatmul) {
+    return fmt::format("{:>7} {:>7} {:>7}      ", p.t, p.n, p.k);
+  }
+  return fmt::format("{:>7} {:>8}             ", p.rows, p.width);
+}
+
+void print_heading(const BenchProblem& p) {
+  fmt::print("\n{:<13} {:<15} {:<5} {:<8} {} {:>7} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}\n",
+             "kernel", "direction", "dtype", "isa", heading(p), "threads", "median ms", "min ms",
+             "max ms", p.is_elementwise() ? "GB/s" : "TFLOP/s",
+             p.is_elementwise() ? "copy" : "peak", "share");
+}
+
+void print_row(const BenchProblem& p, const BenchResult& r, const BenchOptions& options) {
+  fmt::print(
+      "{:<13} {:<15} {:<5} {:<8} {} {:>7} {:>10.3f} {:>10.3f} {:>10.3f} {:>8.3f} {:>8.3f} "
+      "{:>5.1f}%\n",
+      name_of(p.kernel), p.direction, p.dtype, r.isa, shape(p), options.threads,
+      1e3 * r.median_seconds, 1e3 * r.min_seconds, 1e3 * r.max_seconds,
+      p.is_elementwise() ? r.gbytes_per_second : r.tflops, r.live_peak, 100 * r.share_of_peak);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run_bench_command(const BenchCommand& command) {
+  const Isa isa = isa_in_use();  // refuses a wrong ODYSSEY_MAX_ISA
+  std::vector<BenchProblem> problems;
+  std::vector<std::string> sets = command.sets;
+  if (sets.empty()) sets = {"attention", "matmul", "elementwise"};
+  for (const std::string& set : sets) {
+    for (BenchProblem& problem : read_bench_set(set)) problems.push_back(std::move(problem));
+  }
+  const File json = open_json(command.json);
+  fmt::print("kernels: {}; peak of bf16: {}; peak of fp32: {}; random data; {} time\n",
+             name_of(isa), name_of(bf16_peak(isa)), name_of(fp32_peak(isa)),
+             name_of(command.options.clock));
+  std::string_view last;
+  for (const BenchProblem& problem : problems) {
+    if (heading(problem) != last) print_heading(problem);
+    last = heading(problem);
+    const BenchResult result = run_bench_problem(problem, command.options);
+    print_row(problem, result, command.options);
+    if (json) write_line(json.get(), command.json, json_line(problem, result, command.options));
+  }
+  return kExitDone;
+}
+
+}  // namespace odyssey

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// `odyssey bench kernel` as users run it.
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+
+#include "apps/run_program.h"
+#include "odyssey/io/test_folder.h"
+
+namespace odyssey {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+// One flat JSON object whose texts hold no escapes, as the command writes it.
+class Row {
+ public:
+  explicit Row(const std::string& line) : line_(line) {
+    EXPECT_THAT(line, testing::MatchesRegex("\\{\"[^{}]*\\}"));
+    static const std::regex member("\"([a-z_]+)\": ?(\"[a-z0-9_ ]*\"|[-+.0-9e]+)");
+    for (std::sregex_iterator at(line.begin(), line.end(), member), end; at != end; ++at) {
+      members_[(*at)[1]] = (*at)[2];
+    }
+  }
+  bool has(const std::string& key) const { return members_.contains(key); }
+  double number(const std::string& key) const {
+    return has(key) ? std::strtod(members_.at(key).c_str(), nullptr) : -1;
+  }
+  // Without its quotes.
+  std::string text(const std::string& key) const {
+    const std::string quoted = has(key) ? members_.at(key) : "";
+    return quoted.size() < 2 ? "" : quoted.substr(1, quoted.size() - 2);
+  }
+  const std::string& line() const { return line_; }
+
+ private:
+  std::string line_;
+  std::map<std::string, std::string> members_;
+};
+
+std::vector<Row> read_rows(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<Row> rows;
+  for (std::string line; std::getline(file, line);) rows.emplace_back(line);
+  return rows;
+}
+
+void expect_user_error(const std::string& arguments, const std::string& message,
+                       const std::string& before = "") {
+  SCOPED_TRACE(arguments);
+  const ProgramResult result = run_program("bench " + arguments, before);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.err, "odyssey: error: " + message + "\n");
+  EXPECT_THAT(result.out, IsEmpty());
+}
+
+void expect_sound(const Row& row, int threads) {
+  SCOPED_TRACE(row.line());
+  for (const char* key :
+       {"kernel", "direction", "dtype", "isa", "mask", "batch", "sequence", "heads", "kv_heads",
+        "head_dim", "threads", "clock", "runs", "median_seconds", "min_seconds", "max_seconds",
+        "tflops", "share_of_peak"}) {
+    EXPECT_TRUE(row.has(key)) << key;
+  }
+  EXPECT_EQ(row.number("threads"), threads);
+  EXPECT_GE(row.number("runs"), 3);
+  EXPECT_LE(row.number("runs"), 31);
+  EXPECT_GT(row.number("min_seconds"), 0);
+  EXPECT_LE(row.number("min_seconds"), row.number("median_seconds"));
+  EXPECT_LE(row.number("median_seconds"), row.number("max_seconds"));
+  EXPECT_GT(row.number("share_of_peak"), 0);
+  const bool is_matmul = row.text("kernel") == "matmul";
+  if (is_matmul || row.text("kernel") == "attention") {
+    EXPECT_GT(row.number("tflops"), 0);
+    EXPECT_GT(row.number("live_peak_tflops"), 0);
+    for (const char* key : {"t", "n", "k"}) EXPECT_EQ(row.has(key), is_matmul) << key;
+  } else {
+    for (const char* key : {"gbytes_per_second", "copy_gbytes_per_second", "rows", "width"}) {
+      EXPECT_GT(row.number(key), 0) << key;
+    }
+  }
+}
+
+// The CPU clock, so that a test that shares its machine judges no foreign load.
+TEST(BenchKernel, SmallSetGivesAllKeysAndSharesThatCanBe) {
+  const TestFolder folder;
+  const std::string path = folder.path("rows.jsonl");
+  const ProgramResult result = run_program(
+      "bench kernel bench/sets/small.txt --threads 1 --clock cpu --seconds 0.05 --json '" + path +
+      "'");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, IsEmpty());
+  EXPECT_THAT(result.out, StartsWith("kernels: "));
+  const std::vector<Row> rows = read_rows(path);
+  EXPECT_EQ(rows.size(), 12U);
+  std::set<std::string> kernels;
+  for (const Row& row : rows) {
+    expect_sound(row, 1);
+    EXPECT_LE(row.number("share_of_peak"), 1.5) << row.line();
+    EXPECT_EQ(row.text("clock"), "cpu");
+    kernels.insert(row.text("kernel"));
+    EXPECT_THAT(result.out, HasSubstr(fmt::format("\n{} ", row.text("kernel"))));
+  }
+  EXPECT_EQ(kernels.size(), 7U);
+}
+
+TEST(BenchKernel, TwoThreadsAndASetOfOnesOwn) {
+  const TestFolder folder;
+  const std::string set = folder.path("mine.txt"), path = folder.path("rows.jsonl");
+  std::ofstream(set) << "attention backward bf16 causal 2 33 3 1 20\nmatmul forward fp32 1 1 1\n"
+                        "cross_entropy forward bf16 1x1\n";
+  const ProgramResult result =
+      run_program("bench kernel '" + set + "' --threads 2 --seconds 0.01 --json '" + path + "'");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::vector<Row> rows = read_rows(path);
+  ASSERT_EQ(rows.size(), 3U);
+  for (const Row& row : rows) expect_sound(row, 2);
+  EXPECT_EQ(rows[0].number("batch"), 2);
+  EXPECT_EQ(rows[0].number("sequence"), 33);
+  EXPECT_EQ(rows[0].number("kv_heads"), 1);
+  EXPECT_EQ(rows[0].number("head_dim"), 20);
+  EXPECT_EQ(rows[1].text("mask"), "none");
+}
+
+TEST(BenchKernel, HelpNamesOptionsAndKernels) {
+  const ProgramResult result = run_program("bench --help");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, StartsWith("odyssey bench: "));
+  for (const char* part :
+       {"Usage: odyssey bench kernel [SET ...]", "--json FILE", "--threads N", "--seconds S",
+        "--clock", "Example:\n  odyssey bench kernel", "adamw", "cross_entropy"}) {
+    EXPECT_THAT(result.out, HasSubstr(part));
+  }
+  EXPECT_EQ(run_program("bench kernel --help").out, result.out);
+  EXPECT_THAT(run_program("").out, HasSubstr("\n  bench "));
+}
+
+TEST(BenchKernel, BadUsageIsRefusedBeforeAnythingRuns) {
+  const std::string see = " See odyssey bench --help.";
+  expect_user_error("", "odyssey bench: expected kernel, got nothing." + see);
+  expect_user_error("step", "odyssey bench: expected kernel, got step." + see);
+  expect_user_error("kernel small attenton",
+                    "set: expected attention, compare, elementwise, matmul, small or a file, got "
+                    "attenton. Did you mean odyssey bench kernel attention?");
+  for (const std::string threads : {"0", "-1", "two", "1.5", "1025"}) {
+    expect_user_error(
+        "kernel small --threads=" + threads,
+        "--threads: expected a whole number from 1 to 1024, got " + threads + "." + see);
+  }
+  for (const std::string seconds : {"0", "-1", "nan", "1s", "3601", "inf"}) {
+    expect_user_error(
+        "kernel small --seconds=" + seconds,
+        "--seconds: expected a number above 0, at most 3600, got " + seconds + "." + see);
+  }
+  expect_user_error("kernel small --clock sun", "--clock: expected wall or cpu, got sun." + see);
+  expect_user_error("kernel small --clock cpu --threads 2",
+                    "--clock: expected wall with 2 threads, got cpu." + see);
+  expect_user_error(
+      "kernel small --jsn x",
+      "option: expected --json, --threads, --seconds, --clock or --help, got --jsn." + see);
+  expect_user_error(
+      "kernel small --json nope/rows.jsonl",
+      "--json: expected a file that may be written, got nope/rows.jsonl (No such file "
+      "or directory). Make its folder or choose another file.");
+  EXPECT_EQ(run_program("bench kernel small", "ODYSSEY_MAX_ISA=avx10").code, 2);
+}
+
+TEST(BenchKernel, AFullDiskIsNoSuccess) {
+  const TestFolder folder;
+  const std::string set = folder.path("mine.txt");
+  std::ofstream(set) << "matmul forward fp32 1 1 1\n";
+  const ProgramResult result =
+      run_program("bench kernel '" + set + "' --seconds 0.01 --json /dev/full");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("cannot write /dev/full: No space left on device"));
+}
+
+}  // namespace
+}  // namespace odyssey

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of a benchmark problem, filled with random numbers, and one call of its kernel.
+#pragma once
+#include <functional>
+
+#include "apps/bench_problem.h"
+
+namespace odyssey {
+
+// The call owns the tensors. It may be repeated; what it measures does not drift with the number of
+// calls. What belongs to a call:
+//   attention forward: reset, attend, finish; out in the data type
+//   attention backward: delta, zeros in dq, dk, dv, attend_backward; from the out and lse of a real
+//                       forward, which ran before; gradients in fp32
+//   matmul: as the headers say; backward_weight adds to an fp32 dw
+std::function<void()> make_bench_call(const BenchProblem& problem);
+
+}  // namespace odyssey
