@@ -5,15 +5,11 @@
 #include <cstring>
 #include <ctime>
 
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 #include "odyssey/base/bf16.h"
 #include "odyssey/base/buffer.h"
 #include "odyssey/base/error.h"
 #include "odyssey/base/random.h"
+#include "odyssey/kernels/isa.h"
 #include "odyssey/kernels/peak_loop.h"
 
 namespace odyssey {
@@ -24,20 +20,6 @@ constexpr double kWarmUpSeconds = 0.03;
 // Many time slices of the system, so that foreign load weighs as much as on a kernel.
 constexpr double kSeconds = 0.12;
 constexpr int64_t kBlockBytes = 4096;
-
-// Linux lends a process the tile registers only when it asks; asking again does no harm.
-bool has_tiles() {
-#if defined(__x86_64__) && defined(__linux__)
-  constexpr int64_t kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr int64_t kTileData = 18;               // XFEATURE_XTILEDATA
-  static const bool granted = __builtin_cpu_supports("amx-tile") &&
-                              __builtin_cpu_supports("amx-bf16") &&
-                              syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-  return granted;
-#else
-  return false;
-#endif
-}
 
 struct LoopOf {
   PeakLoop loop;
@@ -116,7 +98,7 @@ bool peak_available(PeakKind kind) {
 #if defined(__x86_64__)
   switch (kind) {
     case PeakKind::kAmxBf16:
-      return has_tiles();
+      return detected_isa() == Isa::kAmx;
     case PeakKind::kAvx512Fp32:
       return __builtin_cpu_supports("avx512f") != 0;
     case PeakKind::kAvx2Fp32:
