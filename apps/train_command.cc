@@ -72,8 +72,9 @@ class Printer final : public TrainObserver {
 std::string too_large(const TrainCommand& command, const RunConfig& config, int ranks,
                       int64_t available) {
   const MemoryNeed need = memory_need(config);
+  // A twentieth is left to what no buffer counts: code, stacks, libraries.
   const std::string keys = keys_that_fit(command.yml, command.key_values, config.parallel.ring_size,
-                                         config.parallel.ulysses_size, available);
+                                         config.parallel.ulysses_size, available / 20 * 19);
   const int64_t per_machine = std::max<int64_t>(available / need.of_rank(), 0);
   std::string remedy = keys.empty() ? "Take a smaller model or a shorter max_target_length"
                                     : fmt::format("These keys make it fit here: {}", keys);
