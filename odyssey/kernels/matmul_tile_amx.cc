@@ -3,42 +3,16 @@
 // unit finishes the one before: adds it to the sums in L2, or rounds and stores it.
 #include <immintrin.h>
 
+#include "odyssey/kernels/amx_tiles.h"
 #include "odyssey/kernels/matmul_tile.h"
 
 namespace odyssey {
 namespace {
 
-#define ODYSSEY_INLINE inline __attribute__((always_inline))
+using amx::fence, amx::load_tile, amx::store_tile, amx::stream_tile, amx::zero_tile;
+using amx::Tiles, amx::transpose16;
 
-// Statements of their own instead of the intrinsics: GCC's have no memory clobber, and its tile
-// configuration reads 8 of the 64 bytes.
-#define TILE_LOAD(tile, from) \
-  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(from), "r"(int64_t{64}))
-// For what streams through: the hint keeps it from driving A out of L1.
-#define TILE_STREAM(tile, from) \
-  asm volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile ::"r"(from), "r"(int64_t{64}))
-#define TILE_STORE(tile, to) \
-  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(to), "r"(int64_t{64}) : "memory")
-#define TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile ::)
-#define TILE_MULTIPLY(sum, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum ::)
-
-ODYSSEY_INLINE void compiler_barrier() {
-  asm volatile("" ::: "memory");
-}
-
-// All eight tiles 16 rows of 64 bytes.
-void configure_tiles() {
-  struct alignas(64) Configuration {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  };
-  const Configuration configuration;
-  asm volatile("ldtilecfg %0" ::"m"(configuration) : "memory");
-}
-void release_tiles() {
-  asm volatile("tilerelease" ::: "memory");
-}
+constexpr int64_t kTileStride = 64;  // bytes from row to row: packed tiles have no gaps
 
 // ---- packing ----
 
@@ -52,38 +26,6 @@ ODYSSEY_INLINE __m512i load_row(const bf16* from, int64_t stride, int64_t i, int
 
 ODYSSEY_INLINE void store_row(bf16* to, __m512i row) {
   _mm512_store_si512(to, row);
-}
-
-// Transposes 16 x 16 words of 32 bits.
-ODYSSEY_INLINE void transpose(__m512i* r) {
-  __m512i t[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-#pragma GCC unroll 2
-    for (int k = 0; k < 2; ++k) {
-      r[4 * i + 2 * k] = _mm512_unpacklo_epi64(t[4 * i + k], t[4 * i + 2 + k]);
-      r[4 * i + 2 * k + 1] = _mm512_unpackhi_epi64(t[4 * i + k], t[4 * i + 2 + k]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
-    t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
-    t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
-    t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88);
-    r[8 + i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd);
-    r[4 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0x88);
-    r[12 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0xdd);
-  }
 }
 
 // Index vectors that interleave elements 0..15 (16..31) of two rows.
@@ -115,7 +57,7 @@ struct TransposeUnit {  // B from rows of B^T
       for (int i = 0; i < 16; ++i) {
         r[i] = load_row<kWhole>(from, stride, half * 16 + i, rows, columns);
       }
-      transpose(r);
+      transpose16(r);
       for (int i = 0; i < 16; ++i) store_row(to + half * 512 + i * 32, r[i]);
     }
   }
@@ -147,7 +89,7 @@ struct InterleaveTransposeUnit {  // A from rows of A^T
         const __m512i odd = load_row<kWhole>(from, stride, 2 * p + 1, rows, columns);
         r[p] = _mm512_permutex2var_epi16(even, index, odd);
       }
-      transpose(r);
+      transpose16(r);
       for (int i = 0; i < 16; ++i) store_row(to + half * 512 + i * 32, r[i]);
     }
   }
@@ -253,7 +195,7 @@ __attribute__((noinline)) void micro_tile(const MicroTile& job, const Finished& 
                                           float* tiles) {
   const MicroTile j = job;
   const Finished f = finished;
-  compiler_barrier();
+  fence();
   const bf16 *a = j.a, *b = j.b;
   const char *fetch_a = j.fetch_a, *fetch_b = j.fetch_b, *fetch_c = j.fetch_c;
   int64_t row = 0;
@@ -279,39 +221,39 @@ __attribute__((noinline)) void micro_tile(const MicroTile& job, const Finished& 
     fetch_b += j.b_lines * 64;
   };
   // Each old sum leaves its tile just before it is overwritten, so that the multiplier never waits.
-  TILE_STREAM(6, b);
-  TILE_LOAD(4, a);
-  TILE_STORE(0, tiles);
-  TILE_ZERO(0);
-  TILE_MULTIPLY(0, 4, 6);
-  TILE_STREAM(7, b + 512);
-  TILE_STORE(1, tiles + 256);
-  TILE_ZERO(1);
-  TILE_MULTIPLY(1, 4, 7);
-  TILE_LOAD(5, a + 512);
-  TILE_STORE(2, tiles + 512);
-  TILE_ZERO(2);
-  TILE_MULTIPLY(2, 5, 6);
-  TILE_STORE(3, tiles + 768);
-  TILE_ZERO(3);
-  TILE_MULTIPLY(3, 5, 7);
+  stream_tile<6>(b, kTileStride);
+  load_tile<4>(a, kTileStride);
+  store_tile<0>(tiles, kTileStride);
+  zero_tile<0>();
+  amx::multiply<0, 4, 6>();
+  stream_tile<7>(b + 512, kTileStride);
+  store_tile<1>(tiles + 256, kTileStride);
+  zero_tile<1>();
+  amx::multiply<1, 4, 7>();
+  load_tile<5>(a + 512, kTileStride);
+  store_tile<2>(tiles + 512, kTileStride);
+  zero_tile<2>();
+  amx::multiply<2, 5, 6>();
+  store_tile<3>(tiles + 768, kTileStride);
+  zero_tile<3>();
+  amx::multiply<3, 5, 7>();
   finish_rows();
   fetch();
   for (int64_t k = 1; k < j.units; ++k) {
     a += kMatmulUnit;
     b += kMatmulUnit;
-    TILE_STREAM(6, b);
-    TILE_LOAD(4, a);
-    TILE_MULTIPLY(0, 4, 6);
-    TILE_STREAM(7, b + 512);
-    TILE_MULTIPLY(1, 4, 7);
+    stream_tile<6>(b, kTileStride);
+    load_tile<4>(a, kTileStride);
+    amx::multiply<0, 4, 6>();
+    stream_tile<7>(b + 512, kTileStride);
+    amx::multiply<1, 4, 7>();
     finish_rows();
-    TILE_LOAD(5, a + 512);
-    TILE_MULTIPLY(2, 5, 6);
-    TILE_MULTIPLY(3, 5, 7);
+    load_tile<5>(a + 512, kTileStride);
+    amx::multiply<2, 5, 6>();
+    amx::multiply<3, 5, 7>();
     fetch();
   }
-  compiler_barrier();
+  fence();
 }
 
 template <Sink kSink>
@@ -357,7 +299,7 @@ __mmask16 first_columns(int64_t count) {
 }
 
 void multiply(const MatmulBlock& block) {
-  configure_tiles();
+  const Tiles configured;
   alignas(64) float tiles[4 * 256];
   const int64_t chunks = matmul_chunks(block.units);
   const int64_t width = block.is_bf16 ? 2 : 4;  // bytes of an element of C
@@ -410,11 +352,11 @@ void multiply(const MatmulBlock& block) {
       }
     }
   }
-  TILE_STORE(0, tiles);
-  TILE_STORE(1, tiles + 256);
-  TILE_STORE(2, tiles + 512);
-  TILE_STORE(3, tiles + 768);
-  compiler_barrier();
+  store_tile<0>(tiles, kTileStride);
+  store_tile<1>(tiles + 256, kTileStride);
+  store_tile<2>(tiles + 512, kTileStride);
+  store_tile<3>(tiles + 768, kTileStride);
+  fence();
   switch (sink) {
     case Sink::kSetBf16:
       finish_last<Sink::kSetBf16>(finished);
@@ -429,7 +371,6 @@ void multiply(const MatmulBlock& block) {
       finish_last<Sink::kAddToFloat>(finished);
       break;
   }
-  release_tiles();
   _mm_sfence();  // the stores that bypassed the caches must be seen before the thread reports
 }
 

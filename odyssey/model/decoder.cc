@@ -33,12 +33,6 @@ ParallelAttentionOptions attention_options(const ModelConfig& model) {
   return options;
 }
 
-template <class E>
-View<E, 2> matrix_of(const ParameterGroup& group, std::span<E> values, std::string_view name) {
-  const ParameterTensor& tensor = group.tensor(name);
-  return {values.data() + tensor.offset, {tensor.rows, tensor.columns}};
-}
-
 float embedding_scale(const ModelConfig& model) {
   return model.scale_embedding ? std::sqrt(static_cast<float>(model.embedding)) : 1.0f;
 }
@@ -127,8 +121,7 @@ LossSum Decoder<T>::head(const LocalBatch& batch) {
   const RmsNormOptions options{model.norm_epsilon, model.norm_adds_one};
   const std::span<const T> weights = parameters_.gather(head_group());
   const std::span<float> gradient = parameters_.gradient_room(head_group());
-  const ParameterTensor& norm_tensor = group.tensor("final_norm");
-  const std::span<const T> norm_weight = weights.subspan(norm_tensor.offset, norm_tensor.size());
+  const std::span<const T> norm_weight = vector_of(group, weights, "final_norm");
   const View<const T, 2> head_weight = matrix_of(group, weights, head_name);
   const View<float, 2> d_head = matrix_of(group, gradient, head_name);
   fill_zero(gradient);
@@ -156,7 +149,7 @@ LossSum Decoder<T>::head(const LocalBatch& batch) {
   }
   rms_norm_backward<T>(d_norm, x, norm_weight, options, rms_.span(), /*accumulate=*/false,
                        View<T, 2>(d_.data(), x.extents()),
-                       gradient.subspan(norm_tensor.offset, norm_tensor.size()));
+                       vector_of(group, gradient, "final_norm"));
   parameters_.reduce(head_group());
   return sum;
 }

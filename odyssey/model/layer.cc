@@ -12,18 +12,6 @@
 namespace odyssey {
 namespace {
 
-template <class E>
-View<E, 2> matrix_of(const ParameterGroup& group, std::span<E> values, std::string_view name) {
-  const ParameterTensor& tensor = group.tensor(name);
-  return {values.data() + tensor.offset, {tensor.rows, tensor.columns}};
-}
-
-template <class E>
-std::span<E> vector_of(const ParameterGroup& group, std::span<E> values, std::string_view name) {
-  const ParameterTensor& tensor = group.tensor(name);
-  return values.subspan(tensor.offset, tensor.size());
-}
-
 // Gradients of vectors are added to; those of matrices are overwritten.
 std::span<float> zeroed_vector(const ParameterGroup& group, std::span<float> gradient,
                                std::string_view name) {

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "odyssey/base/view.h"
 #include "odyssey/config/run_config.h"
 
 namespace odyssey {
@@ -30,6 +32,18 @@ struct ParameterGroup {
   const ParameterTensor& tensor(std::string_view tensor_name) const;
   bool has(std::string_view tensor_name) const;
 };
+
+// The values of one tensor within those of its group: weights of any type, or gradients.
+template <class E>
+View<E, 2> matrix_of(const ParameterGroup& group, std::span<E> values, std::string_view name) {
+  const ParameterTensor& tensor = group.tensor(name);
+  return {values.data() + tensor.offset, {tensor.rows, tensor.columns}};
+}
+template <class E>
+std::span<E> vector_of(const ParameterGroup& group, std::span<E> values, std::string_view name) {
+  const ParameterTensor& tensor = group.tensor(name);
+  return values.subspan(tensor.offset, tensor.size());
+}
 
 // Group 0 is the embedding, 1..L are the layers, L + 1 the head. With a tied head there is no group
 // L + 1; the final norm then lies with the embedding.
