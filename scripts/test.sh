@@ -42,6 +42,6 @@ run asan-ubsan -LE 'check|parity|isa' -E '^matmul_test' "$@"
 GTEST_FILTER='*Sinks*:*SoftCap*:*SeeNothing*:*HeadRanges*:*FarApart*:*WindowOfOne*:MatmulAmx.*Rounding' \
   run asan-ubsan -R '^(block_attention_test|matmul_test)$'
 build tsan
-run tsan -L ranks -E 'decoder_test|example' "$@"
+run tsan -L ranks -E decoder_test "$@"
 echo "Preset release:"
 grep 'tests passed' build/release_tests.log
