@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gated activations of an MLP: SwiGLU and GeGLU. out = f(gate) * up, in fp32, rounded once. The
-// kernel is the plain loop itself; its test holds the formula in double.
+// rows run in kernels/row_kernels.h.
 #pragma once
 #include "odyssey/kernels/input.h"
 

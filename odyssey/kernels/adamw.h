@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step of AdamW on fp32 masters and moments, with the meaning of optax.adamw. The kernel is the
-// plain loop itself; its test holds the formula in double.
+// One step of AdamW on fp32 masters and moments, with the meaning of optax.adamw. Memory
+// bounds it: 16 bytes read and 12 written a parameter.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -22,9 +22,10 @@ struct AdamwOptions {
 //                                 + weight_decay * parameter)
 // gradient_scale holds 1 / total weights and the clip factor, so that no pass over the gradients is
 // spent on them. All spans have one length; element by element, so any slice of a tensor may be
-// given.
-void adamw(const AdamwOptions& options, int64_t step, double gradient_scale,
-           std::span<const float> gradient, std::span<float> parameter, std::span<float> mu,
-           std::span<float> nu);
+// given. Returns the sum of the squares of the new parameters, in double, in an order that the
+// length alone fixes: a pass over the parameters less for whoever reports their norm.
+double adamw(const AdamwOptions& options, int64_t step, double gradient_scale,
+             std::span<const float> gradient, std::span<float> parameter, std::span<float> mu,
+             std::span<float> nu);
 
 }  // namespace odyssey

@@ -68,6 +68,23 @@ TEST(Adamw, GivesTheSameBitsAtAnyThreadCountAndInAnySlices) {
   });
 }
 
+TEST(Adamw, GivesTheSquaresOfTheNewParametersTheSameAtAnyThreadCount) {
+  for (int64_t size : {0, 1, 100, 600007}) {
+    const std::vector<float> gradient = testing::random_values<float>(size, 2);
+    std::vector<float> parameter;
+    testing::expect_same_at_any_thread_count([&] {
+      parameter = testing::random_values<float>(size, 1);
+      std::vector<float> mu(parameter.size()), nu(parameter.size());
+      return std::vector<double>{adamw({}, 1, 0.5, gradient, parameter, mu, nu)};
+    });
+    std::vector<float> mu(parameter.size()), nu(parameter.size());
+    const double squares = adamw({}, 2, 0.5, gradient, parameter, mu, nu);
+    double expected = 0;
+    for (float p : parameter) expected += static_cast<double>(p) * p;
+    EXPECT_NEAR(squares, expected, 1e-12 * expected);
+  }
+}
+
 TEST(Adamw, RefusesStepZeroAndUnequalSpans) {
   std::vector<float> two(2), three(3);
   EXPECT_THROW(adamw({}, 0, 1, two, two, two, two), std::logic_error);

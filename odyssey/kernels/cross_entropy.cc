@@ -3,49 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "odyssey/base/parallel_for.h"
-#include "odyssey/kernels/exponential.h"
+#include "odyssey/kernels/row_kernels.h"
 #include "odyssey/kernels/scratch.h"
-#include "odyssey/kernels/store.h"
 
 namespace odyssey {
 namespace {
-
-struct RowSum {
-  float most;  // largest logit
-  double sum;  // of e^(logit - most)
-};
-
-RowSum sum_row(const float* logits, int64_t vocabulary) {
-  float most = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : most)
-  for (int64_t v = 0; v < vocabulary; ++v) most = logits[v] > most ? logits[v] : most;
-  // fp32 inside blocks of 1024, double between them: the error stays that of a short sum.
-  double sum = 0;
-  for (int64_t first = 0; first < vocabulary; first += 1024) {
-    const int64_t end = std::min(vocabulary, first + 1024);
-    float part = 0;
-#pragma omp simd reduction(+ : part)
-    for (int64_t v = first; v < end; ++v) part += vector_exp(logits[v] - most);
-    sum += part;
-  }
-  return {most, sum};
-}
-
-template <class T>
-void gradient_row(const float* logits, int64_t vocabulary, int64_t target, float weight,
-                  const RowSum& row, T* d_logits) {
-  const float factor = static_cast<float>(weight / row.sum);
-  const float at_target = factor * vector_exp(logits[target] - row.most) - weight;
-#pragma omp simd
-  for (int64_t v = 0; v < vocabulary; ++v) {
-    store(d_logits[v], factor * vector_exp(logits[v] - row.most));
-  }
-  d_logits[target] = T(at_target);
-}
 
 void check_arguments(View<const float, 2> logits, std::span<const int32_t> targets,
                      std::span<const float> weights) {
@@ -70,6 +35,7 @@ CrossEntropySum sum_rows(View<const float, 2> logits, std::span<const int32_t> t
   const int64_t rows = logits.extent(0);
   thread_local Scratch<double> scratch;
   double* losses = scratch.at_least(rows);
+  const auto exponential_sum = row_kernels().exponential_sum;
   parallel_for(rows, [&](int64_t c) {
     const size_t i = static_cast<size_t>(c);
     losses[c] = 0;
@@ -78,7 +44,7 @@ CrossEntropySum sum_rows(View<const float, 2> logits, std::span<const int32_t> t
       return;
     }
     const float* logit = logits.data() + c * logits.stride(0);
-    const RowSum row = sum_row(logit, logits.extent(1));
+    const ExponentialSum row = exponential_sum(logit, logits.extent(1));
     const double loss = std::log(row.sum) + (static_cast<double>(row.most) - logit[targets[i]]);
     losses[c] = static_cast<double>(weights[i]) * loss;
     after(c, row);
@@ -100,10 +66,17 @@ CrossEntropySum cross_entropy(View<const float, 2> logits, std::span<const int32
   check_same_shape(logits, d_logits, "logits and d_logits");
   check_rows_contiguous(d_logits, "d_logits");
   const int64_t vocabulary = logits.extent(1);
-  const auto gradient = [&](int64_t c, const RowSum& row) {
+  const auto softmax = stored_rows<T>(row_kernels()).softmax;
+  // Just after the sum of the row, which is still in the cache.
+  const auto gradient = [&](int64_t c, const ExponentialSum& row) {
     const size_t i = static_cast<size_t>(c);
-    gradient_row(logits.data() + c * logits.stride(0), vocabulary, targets[i], weights[i], row,
-                 d_logits.data() + c * d_logits.stride(0));
+    const float* logit = logits.data() + c * logits.stride(0);
+    T* gradients = d_logits.data() + c * d_logits.stride(0);
+    const float factor = static_cast<float>(weights[i] / row.sum);
+    float at_target;  // before the gradients: they may take the place of the logits
+    row_kernels().fp32.softmax(logit + targets[i], row.most, factor, 1, &at_target);
+    softmax(logit, row.most, factor, vocabulary, gradients);
+    gradients[targets[i]] = T(at_target - weights[i]);
   };
   return sum_rows(logits, targets, weights, gradient, [&](int64_t c) {
     std::fill_n(d_logits.data() + c * d_logits.stride(0), vocabulary, T(0.0f));
@@ -113,7 +86,7 @@ CrossEntropySum cross_entropy(View<const float, 2> logits, std::span<const int32
 CrossEntropySum cross_entropy(View<const float, 2> logits, std::span<const int32_t> targets,
                               std::span<const float> weights) {
   return sum_rows(
-      logits, targets, weights, [](int64_t, const RowSum&) {}, [](int64_t) {});
+      logits, targets, weights, [](int64_t, const ExponentialSum&) {}, [](int64_t) {});
 }
 
 template CrossEntropySum cross_entropy<float>(View<const float, 2>, std::span<const int32_t>,

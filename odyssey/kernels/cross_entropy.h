@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross entropy of fp32 logits against target tokens: loss of a row = log(sum e^logit) -
-// logit[target]. Stable for logits of any size. The kernel is the plain loop itself; its test holds
-// the formula in double.
+// logit[target]. Stable for logits of any size. The rows run in kernels/row_kernels.h.
 #pragma once
 #include <cstdint>
 

@@ -7,7 +7,7 @@
 
 #include "odyssey/base/parallel_for.h"
 #include "odyssey/kernels/fixed_order.h"
-#include "odyssey/kernels/store.h"
+#include "odyssey/kernels/row_kernels.h"
 
 namespace odyssey {
 namespace {
@@ -19,6 +19,18 @@ template <class A, class B>
 int64_t common_size(std::span<A> a, std::span<B> b) {
   ODYSSEY_CHECK(a.size() == b.size(), "{} and {} elements", a.size(), b.size());
   return static_cast<int64_t>(a.size());
+}
+
+template <class From, class To>
+void convert_row(const RowKernels& kernels, const From* in, int64_t size, To* out) {
+  if constexpr (std::is_same_v<From, To>) {
+    // Also where both are one place.
+    if (in != out) std::memcpy(out, in, static_cast<size_t>(size) * sizeof(To));
+  } else if constexpr (std::is_same_v<To, bf16>) {
+    kernels.narrow(in, size, out);
+  } else {
+    kernels.widen(in, size, out);
+  }
 }
 
 // Copies [rows, columns]; strides in elements.
@@ -49,9 +61,9 @@ void add(InputSpan<T> x, std::span<T> y) {
   const int64_t size = common_size(x, y);
   const T* in = x.data();
   T* out = y.data();
+  const auto kernel = stored_rows<T>(row_kernels()).add;
   parallel_ranges(size, kGrain, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) store(out[i], to_float(out[i]) + to_float(in[i]));
+    kernel(in + begin, end - begin, out + begin);
   });
 }
 
@@ -60,18 +72,18 @@ void add_converted(InputSpan<T> x, std::span<float> total) {
   const int64_t size = common_size(x, total);
   const T* in = x.data();
   float* out = total.data();
+  const auto kernel = stored_rows<T>(row_kernels()).add_scaled;
   parallel_ranges(size, kGrain, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) out[i] += to_float(in[i]);
+    kernel(1.0f, in + begin, end - begin, out + begin);  // times 1 changes no bit
   });
 }
 
 template <Storage T>
 void scale(float factor, std::span<T> x) {
   T* data = x.data();
+  const auto kernel = stored_rows<T>(row_kernels()).scale;
   parallel_ranges(static_cast<int64_t>(x.size()), kGrain, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) store(data[i], to_float(data[i]) * factor);
+    kernel(factor, data + begin, end - begin, data + begin);
   });
 }
 
@@ -88,9 +100,9 @@ void convert(InputSpan<From> from, std::span<To> to) {
   const int64_t size = common_size(from, to);
   const From* in = from.data();
   To* out = to.data();
+  const RowKernels& kernels = row_kernels();
   parallel_ranges(size, kGrain, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) store(out[i], to_float(in[i]));
+    convert_row(kernels, in + begin, end - begin, out + begin);
   });
 }
 
@@ -146,18 +158,16 @@ void for_each_row(const View<A, 4>& from, const View<B, 4>& to, const Row& row) 
 
 template <Storage From, Storage To>
 void convert(Input<From, 4> from, View<To, 4> to) {
-  for_each_row(from, to, [](const From* in, To* out, int64_t length) {
-#pragma omp simd
-    for (int64_t i = 0; i < length; ++i) store(out[i], to_float(in[i]));
+  const RowKernels& kernels = row_kernels();
+  for_each_row(from, to, [&](const From* in, To* out, int64_t length) {
+    convert_row(kernels, in, length, out);
   });
 }
 
 template <Storage T>
 void add(Input<T, 4> x, View<T, 4> y) {
-  for_each_row(x, y, [](const T* in, T* out, int64_t length) {
-#pragma omp simd
-    for (int64_t i = 0; i < length; ++i) store(out[i], to_float(out[i]) + to_float(in[i]));
-  });
+  const auto kernel = stored_rows<T>(row_kernels()).add;
+  for_each_row(x, y, [&](const T* in, T* out, int64_t length) { kernel(in, length, out); });
 }
 
 template <Storage T>
@@ -167,14 +177,11 @@ void add_bias(InputSpan<T> bias, View<T, 2> y) {
                 bias.size(), columns);
   check_rows_contiguous(y, "y");
   if (y.size() == 0) return;
-  const T* in = bias.data();
+  const auto kernel = stored_rows<T>(row_kernels()).add;
   parallel_ranges(y.extent(0), std::max<int64_t>(1, kGrain / columns),
                   [&](int64_t begin, int64_t end) {
                     for (int64_t t = begin; t < end; ++t) {
-                      T* row = y.data() + t * y.stride(0);
-#pragma omp simd
-                      for (int64_t o = 0; o < columns; ++o)
-                        store(row[o], to_float(row[o]) + to_float(in[o]));
+                      kernel(bias.data(), columns, y.data() + t * y.stride(0));
                     }
                   });
 }
@@ -185,10 +192,9 @@ void bias_backward(Input<T, 2> dy, std::span<float> d_bias) {
   ODYSSEY_CHECK(static_cast<int64_t>(d_bias.size()) == columns, "bias of {} for {} columns",
                 d_bias.size(), columns);
   check_rows_contiguous(dy, "dy");
+  const auto kernel = stored_rows<T>(row_kernels()).add_scaled;
   add_rows_in_fixed_order(dy.extent(0), d_bias, [&](int64_t t, float* sums) {
-    const T* row = dy.data() + t * dy.stride(0);
-#pragma omp simd
-    for (int64_t o = 0; o < columns; ++o) sums[o] += to_float(row[o]);
+    kernel(1.0f, dy.data() + t * dy.stride(0), columns, sums);
   });
 }
 
@@ -196,15 +202,11 @@ template <Storage T>
 double sum_of_squares(InputSpan<T> x) {
   const FixedPieces pieces(static_cast<int64_t>(x.size()), kGrain);
   const T* data = x.data();
-  std::array<double, 64> sums{};
+  const auto kernel = stored_rows<T>(row_kernels()).squares;
+  std::array<double, FixedPieces::kMost> sums{};
   parallel_for(pieces.count(), [&](int64_t piece) {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = pieces.begin(piece); i < pieces.end(piece); ++i) {
-      const double value = to_float(data[i]);
-      sum += value * value;
-    }
-    sums[static_cast<size_t>(piece)] = sum;
+    const int64_t begin = pieces.begin(piece);
+    sums[static_cast<size_t>(piece)] = kernel(data + begin, pieces.end(piece) - begin);
   });
   double total = 0;
   for (double sum : sums) total += sum;

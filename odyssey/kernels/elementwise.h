@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels without structure: sums, copies, conversions and reductions over elements. Each is the
-// plain loop itself, so it has no second reference. Inputs and outputs do not overlap, except that
-// x may be y.
+// Kernels without structure: sums, copies, conversions and reductions over elements. Inputs and
+// outputs do not overlap, except that x may be y.
 #pragma once
 #include "odyssey/kernels/input.h"
 

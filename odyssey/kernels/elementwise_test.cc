@@ -5,7 +5,6 @@
 #include <bit>
 #include <limits>
 
-#include "odyssey/kernels/store.h"
 #include "odyssey/kernels/testing.h"
 
 namespace odyssey {
@@ -65,12 +64,15 @@ TEST(Convert, RoundsAsBf16DoesAndKeepsBf16Exactly) {
 }
 
 TEST(Convert, RoundsEveryUpperHalfAsTheConstructorDoes) {
-  for (uint32_t upper = 0; upper < 65536; ++upper) {
-    for (uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
-      const float value = std::bit_cast<float>(upper << 16 | lower);
-      bf16 stored;
-      store(stored, value);
-      ASSERT_EQ(stored.bits, bf16(value).bits) << upper << " " << lower;
+  for (uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+    std::vector<float> values(65536);
+    for (uint32_t upper = 0; upper < 65536; ++upper) {
+      values[upper] = std::bit_cast<float>(upper << 16 | lower);
+    }
+    std::vector<bf16> narrow(values.size());
+    convert<float>(values, std::span(narrow));
+    for (size_t upper = 0; upper < 65536; ++upper) {
+      ASSERT_EQ(narrow[upper].bits, bf16(values[upper]).bits) << upper << " " << lower;
     }
   }
 }

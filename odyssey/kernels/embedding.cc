@@ -5,7 +5,7 @@
 #include <string>
 
 #include "odyssey/base/parallel_for.h"
-#include "odyssey/kernels/store.h"
+#include "odyssey/kernels/row_kernels.h"
 
 namespace odyssey {
 namespace {
@@ -29,13 +29,12 @@ void embedding(Input<T, 2> table, std::span<const int32_t> tokens, float scale, 
   check_rows_contiguous(table, "table");
   check_rows_contiguous(out, "out");
   check_tokens(tokens, table.extent(0));
+  const auto kernel = stored_rows<T>(row_kernels()).scale;
   parallel_ranges(rows, 16, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const T* from = table.data() + tokens[static_cast<size_t>(t)] * table.stride(0);
-      T* to = out.data() + t * out.stride(0);
       // A scale of 1 changes no bit: x * 1 rounds back to x.
-#pragma omp simd
-      for (int64_t i = 0; i < width; ++i) store(to[i], to_float(from[i]) * scale);
+      kernel(scale, from, width, out.data() + t * out.stride(0));
     }
   });
 }
@@ -50,13 +49,13 @@ void embedding_backward(Input<T, 2> dout, std::span<const int32_t> tokens, float
   check_rows_contiguous(dout, "dout");
   check_rows_contiguous(d_table, "d_table");
   check_tokens(tokens, d_table.extent(0));
+  const auto kernel = stored_rows<T>(row_kernels()).add_scaled;
   // Threads split the columns, not the tokens: a token may come twice.
   parallel_ranges(width, 64, [&](int64_t begin, int64_t end) {
     for (int64_t t = 0; t < rows; ++t) {
       const T* from = dout.data() + t * dout.stride(0);
       float* to = d_table.data() + tokens[static_cast<size_t>(t)] * d_table.stride(0);
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) to[i] += to_float(from[i]) * scale;
+      kernel(scale, from + begin, end - begin, to + begin);
     }
   });
 }

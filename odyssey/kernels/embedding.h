@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the embedding table by token, and the way back. The kernel is the plain loop itself.
+// Rows of the embedding table by token, and the way back.
 #pragma once
 #include <cstdint>
 

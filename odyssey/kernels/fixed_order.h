@@ -12,10 +12,11 @@ namespace odyssey {
 
 // Items are cut into at most 64 pieces: enough for the threads of one rank, little enough scratch.
 struct FixedPieces {
+  static constexpr int64_t kMost = 64;
   int64_t items, length;  // length: items in a piece; the last one may be shorter
 
   FixedPieces(int64_t item_count, int64_t least_length)
-      : items(item_count), length(std::max(least_length, (item_count + 63) / 64)) {}
+      : items(item_count), length(std::max(least_length, (item_count + kMost - 1) / kMost)) {}
   int64_t count() const { return (items + length - 1) / length; }
   int64_t begin(int64_t piece) const { return piece * length; }
   int64_t end(int64_t piece) const { return std::min(items, (piece + 1) * length); }

@@ -3,11 +3,10 @@
 #include "odyssey/kernels/rms_norm.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "odyssey/base/parallel_for.h"
 #include "odyssey/kernels/fixed_order.h"
-#include "odyssey/kernels/store.h"
+#include "odyssey/kernels/row_kernels.h"
 
 namespace odyssey {
 namespace {
@@ -23,6 +22,11 @@ T* row_of(const View<T, 3>& view, int64_t row) {
   return view.data() + row / heads * view.stride(0) + row % heads * view.stride(1);
 }
 
+// Rows below which another thread costs more than it brings.
+int64_t rows_of_grain(int64_t width) {
+  return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, width));
+}
+
 template <class T>
 void check_arguments(Input<T, 3> x, InputSpan<T> w, int64_t inverses) {
   check_rows_contiguous(x, "x");
@@ -30,36 +34,6 @@ void check_arguments(Input<T, 3> x, InputSpan<T> w, int64_t inverses) {
                 x.extent(2));
   ODYSSEY_CHECK(inverses == x.extent(0) * x.extent(1), "{} inverse values for {} rows", inverses,
                 x.extent(0) * x.extent(1));
-}
-
-template <class T>
-float inverse_rms_of(const T* x, int64_t width, float epsilon) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < width; ++i) sum += to_float(x[i]) * to_float(x[i]);
-  return 1.0f / std::sqrt(sum / static_cast<float>(width) + epsilon);
-}
-
-// y[i] = x[i] r (o + w[i]) with r = inverse_rms and o = 0 or 1 gives
-// dx[i] = r g[i] - x[i] r^3 / E * sum over j of g[j] x[j], where g[i] = dy[i] (o + w[i]);
-// dw[i] = dy[i] x[i] r.
-template <bool Accumulate, class T>
-void backward_row(const T* dy, const T* x, const T* w, float offset, float inverse, int64_t width,
-                  T* dx, float* dw) {
-  float dot = 0;
-#pragma omp simd reduction(+ : dot)
-  for (int64_t i = 0; i < width; ++i) {
-    dot += to_float(dy[i]) * (offset + to_float(w[i])) * to_float(x[i]);
-  }
-  const float shrink = dot * inverse * inverse / static_cast<float>(width);
-
-#pragma omp simd
-  for (int64_t i = 0; i < width; ++i) {
-    const float g = to_float(dy[i]), value = to_float(x[i]);
-    dw[i] += g * value * inverse;
-    const float gradient = inverse * (g * (offset + to_float(w[i])) - value * shrink);
-    store(dx[i], (Accumulate ? to_float(dx[i]) : 0.0f) + gradient);
-  }
 }
 
 }  // namespace
@@ -72,18 +46,32 @@ void rms_norm(Input<T, 3> x, InputSpan<T> w, const RmsNormOptions& options, View
   check_rows_contiguous(y, "y");
   const int64_t width = x.extent(2);
   const float offset = options.add_one ? 1.0f : 0.0f;
-  const T* weight = w.data();
-  const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, width));
-  parallel_ranges(x.extent(0) * x.extent(1), grain, [&](int64_t begin, int64_t end) {
+  const auto norm = stored_rows<T>(row_kernels()).norm;
+  parallel_ranges(x.extent(0) * x.extent(1), rows_of_grain(width), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const T* in = row_of(x, row);
-      T* out = row_of(y, row);
-      const float inverse = inverse_rms_of(in, width, options.epsilon);
-      inverse_rms[static_cast<size_t>(row)] = inverse;
-#pragma omp simd
-      for (int64_t i = 0; i < width; ++i) {
-        store(out[i], to_float(in[i]) * inverse * (offset + to_float(weight[i])));
-      }
+      inverse_rms[static_cast<size_t>(row)] =
+          norm(row_of(x, row), w.data(), offset, options.epsilon, width, row_of(y, row));
+    }
+  });
+}
+
+template <Storage T>
+void add_rms_norm(Input<T, 2> x, View<T, 2> sum, InputSpan<T> w, const RmsNormOptions& options,
+                  View<T, 2> y, std::span<float> inverse_rms) {
+  check_arguments<T>(one_head<const T>(x), w, static_cast<int64_t>(inverse_rms.size()));
+  check_same_shape(x, sum, "x and sum");
+  check_same_shape(x, y, "x and y");
+  check_rows_contiguous(sum, "sum");
+  check_rows_contiguous(y, "y");
+  const int64_t width = x.extent(1);
+  const float offset = options.add_one ? 1.0f : 0.0f;
+  const StoredRows<T>& rows = stored_rows<T>(row_kernels());
+  parallel_ranges(x.extent(0), rows_of_grain(width), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      T* row = sum.data() + t * sum.stride(0);
+      rows.add(x.data() + t * x.stride(0), width, row);
+      inverse_rms[static_cast<size_t>(t)] =
+          rows.norm(row, w.data(), offset, options.epsilon, width, y.data() + t * y.stride(0));
     }
   });
 }
@@ -99,10 +87,10 @@ void rms_norm_backward(Input<T, 3> dy, Input<T, 3> x, InputSpan<T> w, const RmsN
   check_rows_contiguous(dx, "dx");
   ODYSSEY_CHECK(dw.size() == w.size(), "{} weight gradients for {} weights", dw.size(), w.size());
   const float offset = options.add_one ? 1.0f : 0.0f;
+  const auto backward = stored_rows<T>(row_kernels()).norm_backward;
   add_rows_in_fixed_order(x.extent(0) * x.extent(1), dw, [&](int64_t row, float* sums) {
-    const auto backward = accumulate ? backward_row<true, T> : backward_row<false, T>;
     backward(row_of(dy, row), row_of(x, row), w.data(), offset,
-             inverse_rms[static_cast<size_t>(row)], x.extent(2), row_of(dx, row), sums);
+             inverse_rms[static_cast<size_t>(row)], x.extent(2), accumulate, row_of(dx, row), sums);
   });
 }
 
@@ -131,5 +119,9 @@ ODYSSEY_INSTANTIATE(float, 3)
 ODYSSEY_INSTANTIATE(bf16, 2)
 ODYSSEY_INSTANTIATE(bf16, 3)
 #undef ODYSSEY_INSTANTIATE
+template void add_rms_norm<float>(Input<float, 2>, View<float, 2>, InputSpan<float>,
+                                  const RmsNormOptions&, View<float, 2>, std::span<float>);
+template void add_rms_norm<bf16>(Input<bf16, 2>, View<bf16, 2>, InputSpan<bf16>,
+                                 const RmsNormOptions&, View<bf16, 2>, std::span<float>);
 
 }  // namespace odyssey

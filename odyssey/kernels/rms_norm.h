@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Root-mean-square normalisation, y = x / sqrt(mean(x^2) + epsilon) * w, over the last axis.
-// Arithmetic in fp32. The kernel is the plain loop itself; its test holds the formula in double.
+// Arithmetic in fp32. The rows run in kernels/row_kernels.h.
 #pragma once
 #include "odyssey/kernels/input.h"
 
@@ -20,6 +20,12 @@ void rms_norm(Input<T, 2> x, InputSpan<T> w, const RmsNormOptions& options, View
 template <Storage T>
 void rms_norm(Input<T, 3> x, InputSpan<T> w, const RmsNormOptions& options, View<T, 3> y,
               std::span<float> inverse_rms);
+
+// In one pass over memory, with the bits of add(x, sum) and then rms_norm(sum): sum += x, y =
+// rms_norm(sum). x, sum, y [T, E], three different tensors.
+template <Storage T>
+void add_rms_norm(Input<T, 2> x, View<T, 2> sum, InputSpan<T> w, const RmsNormOptions& options,
+                  View<T, 2> y, std::span<float> inverse_rms);
 
 // dx = gradient, or dx += gradient with `accumulate`; dw [E] += in fp32, in an order that the
 // number of rows alone fixes. x is the input of the forward call. dx may be dy.

@@ -161,6 +161,30 @@ TYPED_TEST(RmsNorm, GivesTheSameBitsAtAnyThreadCountAndInPlace) {
   });
 }
 
+TYPED_TEST(RmsNorm, WithTheSumInFrontHasTheBitsOfTwoPasses) {
+  using T = TypeParam;
+  for (int64_t rows : {0, 1, 40}) {
+    for (int64_t width : {1, 5, 257}) {
+      const RmsNormOptions options{1e-3f, true};
+      Grid<T> x(rows, width, 1, 1), sum(rows, width, 2, 2), y(rows, width, 3, 3);
+      Grid<T> two_sum(rows, width, 2, 2), two_y(rows, width, 3, 3);
+      const std::vector<T> w = testing::random_values<T>(width, 4);
+      std::vector<float> inverse(static_cast<size_t>(rows)), two_inverse(inverse.size());
+      add_rms_norm<T>(x.view(), sum.view(), w, options, y.view(), inverse);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < width; ++i) {
+          T& value = two_sum.view()(r, i);
+          value = T(to_float(value) + to_float(x.view()(r, i)));
+        }
+      }
+      rms_norm<T>(two_sum.view(), w, options, two_y.view(), two_inverse);
+      EXPECT_TRUE(testing::same_bits(sum.values(), two_sum.values()));
+      EXPECT_TRUE(testing::same_bits(y.values(), two_y.values()));
+      EXPECT_TRUE(testing::same_bits(inverse, two_inverse));
+    }
+  }
+}
+
 TYPED_TEST(RmsNorm, ARowOfZerosStaysZero) {
   using T = TypeParam;
   std::vector<T> x(8), y(8, T(1.0f)), dx(8), dy(8, T(1.0f)), w(8, T(1.0f));

@@ -6,7 +6,8 @@
 #include <numbers>
 
 #include "odyssey/base/parallel_for.h"
-#include "odyssey/kernels/store.h"
+#include "odyssey/kernels/fixed_order.h"
+#include "odyssey/kernels/row_kernels.h"
 
 namespace odyssey {
 namespace {
@@ -21,17 +22,6 @@ float stretch(float frequency, const RopeBands& bands) {
   if (wavelength < length / high) return frequency;
   const float smooth = (length / wavelength - low) / (high - low);
   return (1 - smooth) * frequency / factor + smooth * frequency;
-}
-
-// (low, high) -> (low cos - high sin, high cos + low sin), pair by pair.
-template <class T>
-void turn(T* low, T* high, const float* cosines, const float* sines, int64_t pairs) {
-#pragma omp simd
-  for (int64_t i = 0; i < pairs; ++i) {
-    const float a = to_float(low[i]), b = to_float(high[i]);
-    store(low[i], a * cosines[i] - b * sines[i]);
-    store(high[i], b * cosines[i] + a * sines[i]);
-  }
 }
 
 }  // namespace
@@ -49,39 +39,115 @@ std::vector<float> rope_frequencies(int64_t head_size, double theta, const RopeB
   return frequencies;
 }
 
-template <Storage T>
-void rope(View<T, 3> x, std::span<const int32_t> positions, std::span<const float> frequencies,
-          bool inverse) {
-  const int64_t tokens = x.extent(0), heads = x.extent(1), head_size = x.extent(2);
-  const int64_t half = head_size / 2;
+namespace {
+
+template <class T>
+void check_arguments(Input<T, 3> x, std::span<const int32_t> positions,
+                     std::span<const float> frequencies) {
+  const int64_t tokens = x.extent(0), head_size = x.extent(2);
   ODYSSEY_CHECK(head_size % 2 == 0, "RoPE needs an even head size, got {}", head_size);
-  ODYSSEY_CHECK(static_cast<int64_t>(frequencies.size()) == half, "{} frequencies for head size {}",
-                frequencies.size(), head_size);
+  ODYSSEY_CHECK(static_cast<int64_t>(frequencies.size()) == head_size / 2,
+                "{} frequencies for head size {}", frequencies.size(), head_size);
   ODYSSEY_CHECK(static_cast<int64_t>(positions.size()) == tokens, "{} positions for {} tokens",
                 positions.size(), tokens);
   check_rows_contiguous(x, "x");
+}
+
+template <class T>
+void check_norm(Input<T, 3> x, const NormRope<T>& by, View<T, 3> y, int64_t inverses) {
+  check_arguments<T>(x, by.positions, by.frequencies);
+  check_same_shape(x, y, "x and y");
+  check_rows_contiguous(y, "y");
+  ODYSSEY_CHECK(static_cast<int64_t>(by.w.size()) == x.extent(2), "{} weights for width {}",
+                by.w.size(), x.extent(2));
+  ODYSSEY_CHECK(inverses == x.extent(0) * x.extent(1), "{} inverse values for {} rows", inverses,
+                x.extent(0) * x.extent(1));
+}
+
+template <class T>
+T* row_of(const View<T, 3>& view, int64_t t, int64_t h) {
+  return view.data() + t * view.stride(0) + h * view.stride(1);
+}
+
+// Turns the heads of token t, by the opposite angle where `inverse`.
+template <class T>
+void turn_token(const RowKernels& kernels, const View<T, 3>& x, int64_t t, int32_t position,
+                std::span<const float> frequencies, bool inverse) {
   constexpr int64_t kPairs = 64;  // whose sines stay on the stack while all heads are turned
-  parallel_ranges(tokens, 8, [&](int64_t begin, int64_t end) {
-    float cosines[kPairs], sines[kPairs];
+  float cosines[kPairs], sines[kPairs];
+  const int64_t half = x.extent(2) / 2;
+  const float signed_position = static_cast<float>(position) * (inverse ? -1.0f : 1.0f);
+  for (int64_t first = 0; first < half; first += kPairs) {
+    const int64_t pairs = std::min(kPairs, half - first);
+    kernels.angles(signed_position, frequencies.data() + first, pairs, cosines, sines);
+    for (int64_t h = 0; h < x.extent(1); ++h) {
+      T* low = row_of(x, t, h) + first;
+      stored_rows<T>(kernels).turn(low, low + half, cosines, sines, pairs);
+    }
+  }
+}
+
+constexpr int64_t kGrain = 8;  // tokens below which another thread costs more than it brings
+
+}  // namespace
+
+template <Storage T>
+void rope(View<T, 3> x, std::span<const int32_t> positions, std::span<const float> frequencies,
+          bool inverse) {
+  check_arguments<T>(x, positions, frequencies);
+  const RowKernels& kernels = row_kernels();
+  parallel_ranges(x.extent(0), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      const float position = static_cast<float>(positions[static_cast<size_t>(t)]);
-      for (int64_t first = 0; first < half; first += kPairs) {
-        const int64_t pairs = std::min(kPairs, half - first);
-        for (int64_t i = 0; i < pairs; ++i) {
-          const float angle = position * frequencies[static_cast<size_t>(first + i)];
-          cosines[i] = std::cos(angle);
-          sines[i] = inverse ? -std::sin(angle) : std::sin(angle);
-        }
-        for (int64_t h = 0; h < heads; ++h) {
-          T* low = x.data() + t * x.stride(0) + h * x.stride(1) + first;
-          turn(low, low + half, cosines, sines, pairs);
-        }
-      }
+      turn_token(kernels, x, t, positions[static_cast<size_t>(t)], frequencies, inverse);
     }
   });
 }
 
-template void rope<float>(View<float, 3>, std::span<const int32_t>, std::span<const float>, bool);
-template void rope<bf16>(View<bf16, 3>, std::span<const int32_t>, std::span<const float>, bool);
+template <Storage T>
+void rms_norm_rope(Input<T, 3> x, const NormRope<T>& by, View<T, 3> y,
+                   std::span<float> inverse_rms) {
+  check_norm<T>(x, by, y, static_cast<int64_t>(inverse_rms.size()));
+  const int64_t heads = x.extent(1), head_size = x.extent(2);
+  const float offset = by.options.add_one ? 1.0f : 0.0f;
+  const RowKernels& kernels = row_kernels();
+  parallel_ranges(x.extent(0), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      for (int64_t h = 0; h < heads; ++h) {
+        inverse_rms[static_cast<size_t>(t * heads + h)] = stored_rows<T>(kernels).norm(
+            row_of(x, t, h), by.w.data(), offset, by.options.epsilon, head_size, row_of(y, t, h));
+      }
+      turn_token(kernels, y, t, by.positions[static_cast<size_t>(t)], by.frequencies, false);
+    }
+  });
+}
+
+template <Storage T>
+void rms_norm_rope_backward(View<T, 3> dy, Input<T, 3> x, const NormRope<T>& by,
+                            std::span<const float> inverse_rms, std::span<float> dw) {
+  check_norm<T>(x, by, dy, static_cast<int64_t>(inverse_rms.size()));
+  ODYSSEY_CHECK(dw.size() == by.w.size(), "{} weight gradients for {} weights", dw.size(),
+                by.w.size());
+  const int64_t heads = x.extent(1), head_size = x.extent(2);
+  const float offset = by.options.add_one ? 1.0f : 0.0f;
+  const RowKernels& kernels = row_kernels();
+  add_rows_in_fixed_order(x.extent(0), dw, [&](int64_t t, float* sums) {
+    turn_token(kernels, dy, t, by.positions[static_cast<size_t>(t)], by.frequencies, true);
+    for (int64_t h = 0; h < heads; ++h) {
+      T* row = row_of(dy, t, h);
+      stored_rows<T>(kernels).norm_backward(row, row_of(x, t, h), by.w.data(), offset,
+                                            inverse_rms[static_cast<size_t>(t * heads + h)],
+                                            head_size, /*accumulate=*/false, row, sums);
+    }
+  });
+}
+
+#define ODYSSEY_INSTANTIATE(T)                                                                   \
+  template void rope<T>(View<T, 3>, std::span<const int32_t>, std::span<const float>, bool);     \
+  template void rms_norm_rope<T>(Input<T, 3>, const NormRope<T>&, View<T, 3>, std::span<float>); \
+  template void rms_norm_rope_backward<T>(View<T, 3>, Input<T, 3>, const NormRope<T>&,           \
+                                          std::span<const float>, std::span<float>);
+ODYSSEY_INSTANTIATE(float)
+ODYSSEY_INSTANTIATE(bf16)
+#undef ODYSSEY_INSTANTIATE
 
 }  // namespace odyssey

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary position embedding as Hugging Face has it: pair (i, i + D/2) of a head is turned by the
 // angle position * frequency[i]. The angle is the fp32 product of the integer position and the fp32
-// frequency. The kernel is the plain loop itself; its test holds the formula in double.
+// frequency. The rows run in kernels/row_kernels.h.
 #pragma once
 #include <vector>
 
-#include "odyssey/kernels/input.h"
+#include "odyssey/kernels/rms_norm.h"
 
 namespace odyssey {
 
@@ -25,5 +25,27 @@ std::vector<float> rope_frequencies(int64_t head_size, double theta, const RopeB
 template <Storage T>
 void rope(View<T, 3> x, std::span<const int32_t> positions, std::span<const float> frequencies,
           bool inverse);
+
+// The norm of every head and then its turn (models that norm queries and keys), in one pass over
+// memory.
+template <Storage T>
+struct NormRope {
+  InputSpan<T> w;  // [D]
+  RmsNormOptions options;
+  std::span<const int32_t> positions;  // [T]
+  std::span<const float> frequencies;  // [D/2]
+};
+
+// With the bits of rms_norm and then rope: x, y [T, H, D], y may be x; inverse_rms [T * H] is kept
+// for the backward pass.
+template <Storage T>
+void rms_norm_rope(Input<T, 3> x, const NormRope<T>& by, View<T, 3> y,
+                   std::span<float> inverse_rms);
+
+// dy, the gradient of y, becomes the gradient of x; dw [D] += in fp32, in an order that the number
+// of tokens alone fixes.
+template <Storage T>
+void rms_norm_rope_backward(View<T, 3> dy, Input<T, 3> x, const NormRope<T>& by,
+                            std::span<const float> inverse_rms, std::span<float> dw);
 
 }  // namespace odyssey

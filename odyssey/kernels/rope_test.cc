@@ -97,6 +97,63 @@ TYPED_TEST(Rope, InverseUndoesAndIsTheTransposedTurn) {
   }
 }
 
+// Heads inside wider tokens, as in the model. The backward pass sums dw by tokens and not by heads,
+// so that alone may differ in its last bits.
+TYPED_TEST(Rope, WithTheNormInFrontHasTheBitsOfTwoPasses) {
+  using T = TypeParam;
+  constexpr int64_t kHeads = 3, kStride = 5;
+  const int64_t tokens = static_cast<int64_t>(kPositions.size());
+  for (int64_t size : {2, 6, 64, 132}) {
+    const int64_t count = tokens * kStride * size;
+    const auto heads = [&](std::vector<T>& values) {
+      return View<T, 3>(values.data(), {tokens, kHeads, size}, {kStride * size, size, 1});
+    };
+    const std::vector<float> frequencies = rope_frequencies(size, 1e4);
+    std::vector<T> x = testing::random_values<T>(count, 1), y(x.size()), two_y(x.size());
+    const std::vector<T> w = testing::random_values<T>(size, 2);
+    const RmsNormOptions options{1e-3f, true};
+    std::vector<float> inverse(tokens * kHeads), two_inverse(inverse.size());
+    const NormRope<T> by{w, options, kPositions, frequencies};
+    rms_norm_rope<T>(heads(x), by, heads(y), inverse);
+    rms_norm<T>(heads(x), w, options, heads(two_y), two_inverse);
+    rope<T>(heads(two_y), kPositions, frequencies, false);
+    EXPECT_TRUE(testing::same_bits(y, two_y));
+    EXPECT_TRUE(testing::same_bits(inverse, two_inverse));
+
+    std::vector<T> d = testing::random_values<T>(count, 3), two_d = d;
+    std::vector<float> dw(w.size(), 0.5f), two_dw = dw;
+    rms_norm_rope_backward<T>(heads(d), heads(x), by, inverse, dw);
+    rope<T>(heads(two_d), kPositions, frequencies, true);
+    rms_norm_backward<T>(heads(two_d), heads(x), w, options, inverse, false, heads(two_d), two_dw);
+    EXPECT_TRUE(testing::same_bits(d, two_d));
+    for (size_t i = 0; i < dw.size(); ++i) {
+      EXPECT_NEAR(dw[i], two_dw[i], 1e-5 * (1 + std::abs(two_dw[i])));
+    }
+  }
+}
+
+TYPED_TEST(Rope, NormAndTurnGiveTheSameBitsAtAnyThreadCount) {
+  using T = TypeParam;
+  constexpr int64_t kTokens = 500, kHeads = 2, kSize = 16;
+  std::vector<int32_t> positions(kTokens);
+  for (int32_t t = 0; t < kTokens; ++t) positions[t] = 3 * t;
+  const std::vector<float> frequencies = rope_frequencies(kSize, 1e4);
+  std::vector<T> x = testing::random_values<T>(kTokens * kHeads * kSize, 1);
+  const std::vector<T> w = testing::random_values<T>(kSize, 2);
+  const NormRope<T> by{w, {}, positions, frequencies};
+  const View<T, 3> in(x.data(), {kTokens, kHeads, kSize});
+  testing::expect_same_at_any_thread_count([&] {
+    std::vector<T> y(x.size()), d = testing::random_values<T>(kTokens * kHeads * kSize, 3);
+    std::vector<float> inverse(kTokens * kHeads), dw(kSize);
+    rms_norm_rope<T>(in, by, View<T, 3>(y.data(), in.extents()), inverse);
+    rms_norm_rope_backward<T>(View<T, 3>(d.data(), in.extents()), in, by, inverse, dw);
+    for (const std::vector<T>* part : {&y, &d}) {
+      for (T value : *part) dw.push_back(to_float(value));
+    }
+    return dw;
+  });
+}
+
 TYPED_TEST(Rope, RefusesOddHeadSizesAndWrongCounts) {
   using T = TypeParam;
   std::vector<T> x(14);

@@ -104,8 +104,7 @@ void Decoder<T>::embed(const LocalBatch& batch) {
 
 template <class T>
 void Decoder<T>::embed_backward(const LocalBatch& batch) {
-  const std::span<float> gradient = parameters_.gradient_room(0);
-  fill_zero(gradient);
+  const std::span<float> gradient = parameters_.adding_room(0);
   embedding_backward<T>(View<const T, 2>(d_.data(), {n(), config_.model.embedding}), batch.tokens,
                         embedding_scale(config_.model),
                         matrix_of(parameters_.groups()[0], gradient, "embedding"));
@@ -124,7 +123,7 @@ LossSum Decoder<T>::head(const LocalBatch& batch) {
   const std::span<const T> norm_weight = vector_of(group, weights, "final_norm");
   const View<const T, 2> head_weight = matrix_of(group, weights, head_name);
   const View<float, 2> d_head = matrix_of(group, gradient, head_name);
-  fill_zero(gradient);
+  fill_zero(n() == 0 ? gradient : vector_of(group, gradient, "final_norm"));
 
   const View<T, 2> x = layer_input(model.layers);
   const View<T, 2> norm(norm_.data(), x.extents()), d_norm(d_norm_.data(), x.extents());
@@ -143,7 +142,7 @@ LossSum Decoder<T>::head(const LocalBatch& batch) {
     sum.loss += part.loss;
     sum.weight += part.weight;
     // forward: logits = norm W^T
-    linear_backward_weight<T>(d_logits, rows, d_head, /*accumulate=*/true);
+    linear_backward_weight<T>(d_logits, rows, d_head, /*accumulate=*/begin > 0);
     linear_backward_input<T>(d_logits, head_weight, d_norm.slice(0, begin, begin + count),
                              /*accumulate=*/false);
   }
@@ -160,10 +159,8 @@ LossSum Decoder<T>::forward_backward(const LocalBatch& batch) {
   attention_.set_segments(batch.segments);
   embed(batch);
   for (int64_t layer = 0; layer < config_.model.layers; ++layer) {
-    copy<T>(View<const T, 3>(layer_input(layer).data(), {1, n(), config_.model.embedding}),
-            View<T, 3>(layer_input(layer + 1).data(), {1, n(), config_.model.embedding}));
     layer_.forward(groups[layer + 1], parameters_.gather(layer + 1), batch.positions,
-                   layer_input(layer + 1));
+                   layer_input(layer), layer_input(layer + 1));
   }
   const LossSum sum = head(batch);
   for (int64_t layer = config_.model.layers - 1; layer >= 0; --layer) {

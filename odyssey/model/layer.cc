@@ -87,7 +87,14 @@ View<T, 4> DecoderLayer<T>::batched_heads(Buffer<T>& qkv, int64_t begin, int64_t
   return all.slice(2, begin, end);
 }
 
-// middle = x + attention(norm(x)) W_o^T
+template <class T>
+NormRope<T> DecoderLayer<T>::norm_rope(const ParameterGroup& group, std::span<const T> weights,
+                                       std::string_view name,
+                                       std::span<const int32_t> positions) const {
+  return {vector_of(group, weights, name), norm_options(config_), positions, frequencies_};
+}
+
+// middle = attention(norm(x)) W_o^T; forward_mlp adds x.
 template <class T>
 void DecoderLayer<T>::forward_attention(const ParameterGroup& group, std::span<const T> weights,
                                         std::span<const int32_t> positions, View<const T, 2> x) {
@@ -100,27 +107,28 @@ void DecoderLayer<T>::forward_attention(const ParameterGroup& group, std::span<c
   linear<T>(norm, matrix_of(group, weights, "query_key_value"), qkv);
   if (config_.qkv_bias) add_bias<T>(vector_of(group, weights, "query_key_value_bias"), qkv);
   if (config_.qk_norm) {
-    rms_norm<T>(heads(qkv_raw_, 0, H), vector_of(group, weights, "query_norm"),
-                norm_options(config_), heads(qkv_, 0, H), query_rms_.span());
-    rms_norm<T>(heads(qkv_raw_, H, H + K), vector_of(group, weights, "key_norm"),
-                norm_options(config_), heads(qkv_, H, H + K), key_rms_.span());
-    copy<T>(heads(qkv_raw_, H + K, H + 2 * K), heads(qkv_, H + K, H + 2 * K));
+    rms_norm_rope<T>(heads(qkv_raw_, 0, H), norm_rope(group, weights, "query_norm", positions),
+                     heads(qkv_, 0, H), query_rms_.span());
+    rms_norm_rope<T>(heads(qkv_raw_, H, H + K), norm_rope(group, weights, "key_norm", positions),
+                     heads(qkv_, H, H + K), key_rms_.span());
+  } else {
+    rope<T>(heads(qkv_, 0, H + K), positions, frequencies_, /*inverse=*/false);
   }
-  rope<T>(heads(qkv_, 0, H + K), positions, frequencies_, /*inverse=*/false);
   attention_.forward(batched_heads(qkv_, 0, H), batched_heads(qkv_, H, H + K),
-                     batched_heads(qkv_, H + K, H + 2 * K),
+                     batched_heads(projected, H + K, H + 2 * K),
                      View<T, 4>(attention_out_.data(), {batch_, rows_, H, D}));
   linear<T>(matrix(attention_out_, H * D), matrix_of(group, weights, "attention_output"),
             matrix(middle_, config_.embedding));
-  add<T>(x.span(), middle_.span());
 }
 
-// activated = f(norm(middle) W_gate^T) * (norm(middle) W_up^T)
+// middle += x; activated = f(norm(middle) W_gate^T) * (norm(middle) W_up^T)
 template <class T>
-void DecoderLayer<T>::forward_mlp(const ParameterGroup& group, std::span<const T> weights) {
+void DecoderLayer<T>::forward_mlp(const ParameterGroup& group, std::span<const T> weights,
+                                  View<const T, 2> x) {
   const View<T, 2> norm = matrix(norm2_, config_.embedding);
-  rms_norm<T>(matrix(middle_, config_.embedding), vector_of(group, weights, "post_attention_norm"),
-              norm_options(config_), norm, rms2_.span());
+  add_rms_norm<T>(x, matrix(middle_, config_.embedding),
+                  vector_of(group, weights, "post_attention_norm"), norm_options(config_), norm,
+                  rms2_.span());
   linear<T>(norm, matrix_of(group, weights, "gate_up"), matrix(gate_up_, 2 * config_.mlp));
   gated_activation<T>(gated_kind(config_), matrix(gate_up_, 2 * config_.mlp),
                       matrix(activated_, config_.mlp));
@@ -128,11 +136,12 @@ void DecoderLayer<T>::forward_mlp(const ParameterGroup& group, std::span<const T
 
 template <class T>
 void DecoderLayer<T>::forward(const ParameterGroup& group, std::span<const T> weights,
-                              std::span<const int32_t> positions, View<T, 2> x) {
+                              std::span<const int32_t> positions, View<const T, 2> x,
+                              View<T, 2> y) {
   forward_attention(group, weights, positions, x);
-  forward_mlp(group, weights);
-  linear<T>(matrix(activated_, config_.mlp), matrix_of(group, weights, "down"), x);
-  add<T>(middle_.span(), x.span());
+  forward_mlp(group, weights, x);
+  linear<T>(matrix(activated_, config_.mlp), matrix_of(group, weights, "down"), y);
+  add<T>(middle_.span(), y.span());
 }
 
 template <class T>
@@ -140,7 +149,7 @@ void DecoderLayer<T>::backward(const ParameterGroup& group, std::span<const T> w
                                std::span<const int32_t> positions, View<const T, 2> x, View<T, 2> d,
                                std::span<float> gradient) {
   forward_attention(group, weights, positions, x);
-  forward_mlp(group, weights);
+  forward_mlp(group, weights, x);
   backward_mlp(group, weights, d, gradient);
   backward_attention(group, weights, positions, x, d, gradient);
 }
@@ -186,16 +195,15 @@ void DecoderLayer<T>::backward_attention(const ParameterGroup& group, std::span<
                       batched_heads(d_qkv_, 0, H), batched_heads(d_qkv_, H, H + K),
                       batched_heads(d_qkv_, H + K, H + 2 * K));
   // forward: rope turns q and k; turning back is the gradient
-  rope<T>(heads(d_qkv_, 0, H + K), positions, frequencies_, /*inverse=*/true);
   if (config_.qk_norm) {
-    rms_norm_backward<T>(heads(d_qkv_, 0, H), heads(qkv_raw_, 0, H),
-                         vector_of(group, weights, "query_norm"), norm_options(config_),
-                         query_rms_.span(), /*accumulate=*/false, heads(d_qkv_, 0, H),
-                         zeroed_vector(group, gradient, "query_norm"));
-    rms_norm_backward<T>(heads(d_qkv_, H, H + K), heads(qkv_raw_, H, H + K),
-                         vector_of(group, weights, "key_norm"), norm_options(config_),
-                         key_rms_.span(), /*accumulate=*/false, heads(d_qkv_, H, H + K),
-                         zeroed_vector(group, gradient, "key_norm"));
+    rms_norm_rope_backward<T>(heads(d_qkv_, 0, H), heads(qkv_raw_, 0, H),
+                              norm_rope(group, weights, "query_norm", positions), query_rms_.span(),
+                              zeroed_vector(group, gradient, "query_norm"));
+    rms_norm_rope_backward<T>(heads(d_qkv_, H, H + K), heads(qkv_raw_, H, H + K),
+                              norm_rope(group, weights, "key_norm", positions), key_rms_.span(),
+                              zeroed_vector(group, gradient, "key_norm"));
+  } else {
+    rope<T>(heads(d_qkv_, 0, H + K), positions, frequencies_, /*inverse=*/true);
   }
   if (config_.qkv_bias) {
     bias_backward<T>(d_qkv, zeroed_vector(group, gradient, "query_key_value_bias"));

@@ -9,6 +9,7 @@
 #include "odyssey/base/view.h"
 #include "odyssey/config/run_config.h"
 #include "odyssey/context/parallel_attention.h"
+#include "odyssey/kernels/rope.h"
 #include "odyssey/model/parameters.h"
 
 namespace odyssey {
@@ -21,9 +22,10 @@ class DecoderLayer {
   DecoderLayer(const ModelConfig& config, int64_t batch, int64_t rows,
                ParallelAttention<T>& attention);
 
-  // x <- layer(x). x: [N, E]; weights: the gathered group of the layer; positions: [N] for RoPE.
+  // y = layer(x). x, y: [N, E], not the same; weights: the gathered group of the layer; positions:
+  // [N] for RoPE.
   void forward(const ParameterGroup& group, std::span<const T> weights,
-               std::span<const int32_t> positions, View<T, 2> x);
+               std::span<const int32_t> positions, View<const T, 2> x, View<T, 2> y);
   // d <- gradient of the layer's input, given d = gradient of its output [N, E] and its input x.
   // Writes the whole group's gradient.
   void backward(const ParameterGroup& group, std::span<const T> weights,
@@ -37,7 +39,7 @@ class DecoderLayer {
  private:
   void forward_attention(const ParameterGroup& group, std::span<const T> weights,
                          std::span<const int32_t> positions, View<const T, 2> x);
-  void forward_mlp(const ParameterGroup& group, std::span<const T> weights);
+  void forward_mlp(const ParameterGroup& group, std::span<const T> weights, View<const T, 2> x);
   void backward_mlp(const ParameterGroup& group, std::span<const T> weights, View<T, 2> d,
                     std::span<float> gradient);
   void backward_attention(const ParameterGroup& group, std::span<const T> weights,
@@ -47,6 +49,8 @@ class DecoderLayer {
   int64_t n() const { return batch_ * rows_; }
   int64_t qkv_heads() const { return config_.query_heads + 2 * config_.kv_heads; }
   View<T, 2> matrix(Buffer<T>& buffer, int64_t columns) { return {buffer.data(), {n(), columns}}; }
+  NormRope<T> norm_rope(const ParameterGroup& group, std::span<const T> weights,
+                        std::string_view name, std::span<const int32_t> positions) const;
   // The heads [begin, end) of a [N, (H + 2K) D] buffer, by row and by batch.
   View<T, 3> heads(Buffer<T>& qkv, int64_t begin, int64_t end);
   View<T, 4> batched_heads(Buffer<T>& qkv, int64_t begin, int64_t end);

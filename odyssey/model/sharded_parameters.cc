@@ -24,6 +24,12 @@ int64_t largest_group(const std::vector<ParameterGroup>& groups) {
   return largest;
 }
 
+// Room for the gathered weights of one group; none where the shard itself serves.
+template <class T>
+int64_t gathered_elements(const std::vector<ParameterGroup>& groups, int64_t shards) {
+  return shards == 1 && std::is_same_v<T, float> ? 0 : largest_group(groups);
+}
+
 }  // namespace
 
 template <class T>
@@ -39,9 +45,10 @@ ShardedParameters<T>::ShardedParameters(std::vector<ParameterGroup> groups, uint
     largest_shard = std::max(largest_shard, counts_.back()[0]);
     workspace = std::max(workspace, reduce_scatter_workspace(counts_.back()));
   }
+  start_gradients();
   weights_ = Buffer<float>(mine);
   gradients_ = Buffer<float>(mine);
-  whole_weights_ = Buffer<T>(largest_group(groups_));
+  whole_weights_ = Buffer<T>(gathered_elements<T>(groups_, shards));
   whole_gradient_ = Buffer<float>(largest_group(groups_));
   summed_ = Buffer<float>(largest_shard);
   workspace_ = Buffer<float>(workspace);
@@ -61,7 +68,7 @@ int64_t ShardedParameters<T>::bytes_of_rank(const std::vector<ParameterGroup>& g
     workspace = std::max(workspace, reduce_scatter_workspace(counts));
   }
   return (2 * mine + largest_shard + workspace + largest_group(groups)) * 4 +
-         largest_group(groups) * static_cast<int64_t>(sizeof(T));
+         gathered_elements<T>(groups, shards) * static_cast<int64_t>(sizeof(T));
 }
 
 template <class T>
@@ -71,6 +78,10 @@ std::span<float> ShardedParameters<T>::shard(Buffer<float>& buffer, int64_t g) {
 
 template <class T>
 std::span<const T> ShardedParameters<T>::gather(int64_t g) {
+  // A rank alone has all of them, and in fp32 in the right type.
+  if constexpr (std::is_same_v<T, float>) {
+    if (mesh_.shard().size() == 1) return shard(weights_, g);
+  }
   const int rank = mesh_.shard().rank();
   const std::span<T> whole = whole_weights_.span().first(groups_[g].size);
   const std::span<T> mine =
@@ -83,15 +94,35 @@ std::span<const T> ShardedParameters<T>::gather(int64_t g) {
 }
 
 template <class T>
+void ShardedParameters<T>::start_gradients() {
+  begun_.assign(groups_.size(), false);
+}
+
+template <class T>
 std::span<float> ShardedParameters<T>::gradient_room(int64_t g) {
-  return whole_gradient_.span().first(groups_[g].size);
+  in_place_ = mesh_.shard().size() == 1 && !begun_[g];
+  return in_place_ ? shard(gradients_, g) : whole_gradient_.span().first(groups_[g].size);
+}
+
+template <class T>
+std::span<float> ShardedParameters<T>::adding_room(int64_t g) {
+  in_place_ = mesh_.shard().size() == 1;
+  const std::span<float> room =
+      in_place_ ? shard(gradients_, g) : whole_gradient_.span().first(groups_[g].size);
+  if (!in_place_ || !begun_[g]) fill_zero(room);
+  return room;
 }
 
 template <class T>
 void ShardedParameters<T>::reduce(int64_t g) {
-  const std::span<float> mine = summed_.span().first(counts_[g][mesh_.shard().rank()]);
-  reduce_scatter_sum(mesh_.shard(), gradient_room(g), mine, counts_[g], workspace_.span());
-  add<float>(mine, shard(gradients_, g));
+  const bool begun = begun_[g];
+  begun_[g] = true;
+  if (in_place_) return;
+  const std::span<float> sum = shard(gradients_, g);
+  const std::span<float> mine = begun ? summed_.span().first(sum.size()) : sum;
+  reduce_scatter_sum(mesh_.shard(), whole_gradient_.span().first(groups_[g].size), mine, counts_[g],
+                     workspace_.span());
+  if (begun) add<float>(mine, sum);
 }
 
 template <class T>

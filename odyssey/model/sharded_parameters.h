@@ -25,15 +25,23 @@ class ShardedParameters {
 
   // All elements of group g in type T, valid until the next gather. Collective over mesh.shard().
   std::span<const T> gather(int64_t g);
-  // Room for the whole gradient of group g, fp32, contents undefined; shared by all groups.
+  // A new step: the sums of all groups begin again with the next reduce. No pass of zeros.
+  void start_gradients();
+  // Room for the whole gradient of group g, fp32, contents undefined, to be written before
+  // reduce(g); shared by all groups. A rank alone gets the place of its sum where that has not
+  // begun, so nothing is copied.
   std::span<float> gradient_room(int64_t g);
-  // Adds the sum over mesh.shard() of everyone's gradient_room(g) to the gradient shards.
-  // Collective.
+  // The same for gradients that touch few elements: to be added to. Holds zeros, or, for a rank
+  // alone, the sum so far.
+  std::span<float> adding_room(int64_t g);
+  // Adds the sum over mesh.shard() of everyone's room of group g, the last one that was asked for,
+  // to the gradient shards. Collective.
   void reduce(int64_t g);
   // Sums the gradient shards over the data axis, once per step. Collective over mesh.data().
   void reduce_over_data();
 
-  // This rank's shard of all groups, one after the other.
+  // This rank's shard of all groups, one after the other. Gradients are defined once every group
+  // was reduced.
   std::span<float> weights() { return weights_.span(); }
   std::span<float> gradients() { return gradients_.span(); }
 
@@ -48,6 +56,8 @@ class ShardedParameters {
   Mesh& mesh_;
   std::vector<std::vector<int64_t>> counts_;  // of each group: elements of each shard
   std::vector<int64_t> offsets_;              // of each group within the shard buffers
+  std::vector<bool> begun_;                   // of each group: whether its shard holds a sum
+  bool in_place_ = false;                     // the last room is the shard itself
   Buffer<float> weights_, gradients_, whole_gradient_, summed_, workspace_, data_workspace_;
   Buffer<T> whole_weights_;
 };

@@ -12,8 +12,8 @@ namespace odyssey {
 Optimizer::Optimizer(const OptimizerConfig& config, int64_t size, Group& shard_group)
     : config_(config), shard_group_(shard_group), mu_(size), nu_(size) {}
 
-double Optimizer::global_norm(std::span<const float> values) {
-  double squares[1] = {sum_of_squares<float>(values)};
+double Optimizer::global_norm(double squares_of_shard) {
+  double squares[1] = {squares_of_shard};
   all_reduce_sum(shard_group_, squares);
   return std::sqrt(squares[0]);
 }
@@ -21,7 +21,7 @@ double Optimizer::global_norm(std::span<const float> values) {
 Optimizer::Norms Optimizer::step(double learning_rate, double total_weight,
                                  std::span<const float> gradients, std::span<float> weights) {
   Norms norms;
-  norms.raw_gradient = global_norm(gradients) / total_weight;
+  norms.raw_gradient = global_norm(sum_of_squares<float>(gradients)) / total_weight;
   const bool clip = config_.clip_norm > 0 && norms.raw_gradient > config_.clip_norm;
   const double factor = clip ? config_.clip_norm / norms.raw_gradient : 1;
   norms.gradient = norms.raw_gradient * factor;
@@ -32,8 +32,8 @@ Optimizer::Norms Optimizer::step(double learning_rate, double total_weight,
   options.epsilon = config_.epsilon;
   options.epsilon_root = config_.epsilon_root;
   options.weight_decay = config_.weight_decay;
-  adamw(options, ++steps_, factor / total_weight, gradients, weights, mu_.span(), nu_.span());
-  norms.parameters = global_norm(weights);
+  norms.parameters = global_norm(
+      adamw(options, ++steps_, factor / total_weight, gradients, weights, mu_.span(), nu_.span()));
   return norms;
 }
 

@@ -25,7 +25,7 @@ class Optimizer {
              std::span<float> weights);
 
  private:
-  double global_norm(std::span<const float> values);
+  double global_norm(double squares_of_shard);
 
   OptimizerConfig config_;
   Group& shard_group_;

@@ -10,7 +10,6 @@
 #include "odyssey/comm/all_reduce.h"
 #include "odyssey/comm/barrier.h"
 #include "odyssey/data/dataset.h"
-#include "odyssey/kernels/elementwise.h"
 #include "odyssey/kernels/isa.h"
 #include "odyssey/model/decoder.h"
 #include "odyssey/sequence/shard.h"
@@ -109,7 +108,7 @@ class Trainer {
   StepReport train_step(int64_t step) {
     const Clock::time_point begin = Clock::now();
     ShardedParameters<T>& parameters = decoder_.parameters();
-    fill_zero(parameters.gradients());
+    parameters.start_gradients();
     double sums[2] = {0, 0};  // loss, weight
     for (int64_t micro = 0; micro < config_.data.gradient_accumulation_steps; ++micro) {
       const int64_t rows = batch_rows_of_slice(config_);

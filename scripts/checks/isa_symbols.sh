@@ -3,7 +3,7 @@
 # Files that are compiled with instruction-set flags may give the linker nothing but their kernels: an
 # inline library function in such a file could become the one copy that the whole program uses, and would then end
 # it with an illegal instruction on older machines.
-#   isa_symbols.sh OBJECT...   looks at the tiles, the AMX kernels and the peak loops among them
+#   isa_symbols.sh OBJECT...   looks at the tiles, the AMX kernels, the row kernels and the peak loops among them
 set -euo pipefail
 count=0
 faults=0
@@ -12,6 +12,7 @@ for object in "$@"; do
     *attention_tile_*) own=' [DR] odyssey::kAttentionTiles[A-Za-z0-9]*$' ;;
     *attention_forward_amx*|*attention_backward_amx*) own=' T odyssey::amx::[a-z_]*(' ;;
     *matmul_tile_amx*) own=' [DR] odyssey::kMatmulTilesAmx$' ;;
+    *row_kernels_*) own=' [DR] odyssey::kRowKernels[A-Za-z0-9]*$' ;;
     *peak_*) own=' T odyssey::[a-z0-9]*_peak_loop(void const\*, void\*)$' ;;
     *) continue ;;
   esac

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of ODYSSEY_LANES floats for the row kernels: load and store in both storage types, whole
+// or in part, and exp. Included by row_kernels_{portable,avx2,avx512}.cc through the *_rows_simd.h
+// files; everything is in an anonymous namespace, so no instance can leak into code for a lesser
+// machine.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "odyssey/kernels/row_kernels.h"
+
+#ifndef ODYSSEY_LANES
+#error "define ODYSSEY_LANES (4, 8 or 16) before including this file"
+#endif
+
+namespace odyssey {
+namespace {
+
+constexpr int kLanes = ODYSSEY_LANES;
+typedef float Vector __attribute__((vector_size(kLanes * 4)));
+typedef int32_t IntVector __attribute__((vector_size(kLanes * 4)));
+typedef uint32_t WordVector __attribute__((vector_size(kLanes * 4)));
+typedef uint16_t HalfVector __attribute__((vector_size(kLanes * 2)));
+
+#define ODYSSEY_INLINE inline __attribute__((always_inline))
+#define ODYSSEY_ALWAYS __attribute__((always_inline))  // the same for lambdas
+
+// How much of a vector is meant: all lanes, or the first few at the end of a row. The rest of a
+// part is loaded as a filler and never stored, so an element is computed alike wherever it stands.
+struct Whole {};
+struct Part {
+  int64_t count;
+};
+
+// Calls body(i, Whole or Part) for the vectors of a row.
+template <class Body>
+ODYSSEY_INLINE void for_vectors(int64_t size, const Body& body) {
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) body(i, Whole{});
+  if (i < size) body(i, Part{size - i});
+}
+
+ODYSSEY_INLINE Vector broadcast(float x) {
+  return x - Vector{};
+}
+ODYSSEY_INLINE Vector as_floats(WordVector v) {
+  return reinterpret_cast<Vector>(v);
+}
+ODYSSEY_INLINE WordVector as_words(Vector v) {
+  return reinterpret_cast<WordVector>(v);
+}
+
+// b where either is NaN.
+ODYSSEY_INLINE Vector greater(Vector a, Vector b) {
+#if ODYSSEY_LANES == 16
+  return _mm512_max_ps(a, b);
+#elif ODYSSEY_LANES == 8
+  return _mm256_max_ps(a, b);
+#elif defined(__x86_64__)
+  return _mm_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+ODYSSEY_INLINE Vector lesser(Vector a, Vector b) {
+#if ODYSSEY_LANES == 16
+  return _mm512_min_ps(a, b);
+#elif ODYSSEY_LANES == 8
+  return _mm256_min_ps(a, b);
+#elif defined(__x86_64__)
+  return _mm_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+ODYSSEY_INLINE Vector square_root(Vector v) {
+#if ODYSSEY_LANES == 16
+  return _mm512_sqrt_ps(v);
+#elif ODYSSEY_LANES == 8
+  return _mm256_sqrt_ps(v);
+#elif defined(__x86_64__)
+  return _mm_sqrt_ps(v);
+#else
+  for (int lane = 0; lane < kLanes; ++lane) v[lane] = __builtin_sqrtf(v[lane]);
+  return v;
+#endif
+}
+
+#if ODYSSEY_LANES == 16
+ODYSSEY_INLINE __mmask16 mask(Part part) {
+  return static_cast<__mmask16>((1U << part.count) - 1);
+}
+#endif
+
+ODYSSEY_INLINE Vector load(const float* p, Whole) {
+  Vector v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+ODYSSEY_INLINE void store(float* p, Vector v, Whole) {
+  std::memcpy(p, &v, sizeof(v));
+}
+ODYSSEY_INLINE Vector load(const float* p, Part part, float filler = 0) {
+#if ODYSSEY_LANES == 16
+  return _mm512_mask_loadu_ps(broadcast(filler), mask(part), p);
+#else
+  Vector v = broadcast(filler);
+  std::memcpy(&v, p, static_cast<size_t>(part.count) * sizeof(float));
+  return v;
+#endif
+}
+ODYSSEY_INLINE void store(float* p, Vector v, Part part) {
+#if ODYSSEY_LANES == 16
+  _mm512_mask_storeu_ps(p, mask(part), v);
+#else
+  std::memcpy(p, &v, static_cast<size_t>(part.count) * sizeof(float));
+#endif
+}
+
+ODYSSEY_INLINE Vector widened(HalfVector v) {
+#if ODYSSEY_LANES == 16
+  const __m512i words = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(v));
+#elif ODYSSEY_LANES == 8
+  const __m256i words = _mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(v));
+#else
+  const WordVector words = __builtin_convertvector(v, WordVector);
+#endif
+  return as_floats(reinterpret_cast<WordVector>(words) << 16);
+}
+ODYSSEY_INLINE HalfVector lower_halves(WordVector words) {
+#if ODYSSEY_LANES == 16
+  return reinterpret_cast<HalfVector>(_mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(words)));
+#elif ODYSSEY_LANES == 8
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i packed = _mm256_packus_epi32(reinterpret_cast<__m256i>(words), zero);
+  return reinterpret_cast<HalfVector>(
+      _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
+#else
+  return __builtin_convertvector(words, HalfVector);
+#endif
+}
+// The rounding of the bf16 constructor: to nearest even; NaN becomes quiet.
+ODYSSEY_INLINE HalfVector narrowed(Vector v) {
+  const WordVector word = as_words(v);
+  const WordVector even = (word + 0x7fffU + ((word >> 16) & 1U)) >> 16;
+  return lower_halves(v == v ? even : (word >> 16) | 0x40U);
+}
+
+ODYSSEY_INLINE Vector load(const bf16* p, Whole) {
+  HalfVector v;
+  std::memcpy(&v, p, sizeof(v));
+  return widened(v);
+}
+ODYSSEY_INLINE void store(bf16* p, Vector v, Whole) {
+  const HalfVector halves = narrowed(v);
+  std::memcpy(&p->bits, &halves, sizeof(halves));
+}
+ODYSSEY_INLINE Vector load(const bf16* p, Part part) {
+#if ODYSSEY_LANES == 16
+  return widened(reinterpret_cast<HalfVector>(_mm256_maskz_loadu_epi16(mask(part), p)));
+#else
+  HalfVector v = {};
+  std::memcpy(&v, p, static_cast<size_t>(part.count) * sizeof(bf16));
+  return widened(v);
+#endif
+}
+ODYSSEY_INLINE void store(bf16* p, Vector v, Part part) {
+  const HalfVector halves = narrowed(v);
+#if ODYSSEY_LANES == 16
+  _mm256_mask_storeu_epi16(p, mask(part), reinterpret_cast<__m256i>(halves));
+#else
+  std::memcpy(&p->bits, &halves, static_cast<size_t>(part.count) * sizeof(bf16));
+#endif
+}
+
+// Zero in the lanes behind a part.
+ODYSSEY_INLINE Vector keep(Vector v, Whole) {
+  return v;
+}
+ODYSSEY_INLINE Vector keep(Vector v, Part part) {
+  Vector kept = {};
+  std::memcpy(&kept, &v, static_cast<size_t>(part.count) * sizeof(float));
+  return kept;
+}
+
+// By halves: lane i takes lane i + kLanes / 2, and so on.
+ODYSSEY_INLINE float sum_of_lanes(Vector v) {
+#if ODYSSEY_LANES == 16
+  return _mm512_reduce_add_ps(v);
+#else
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) v[lane] += v[lane + half];
+  }
+  return v[0];
+#endif
+}
+ODYSSEY_INLINE float greatest_lane(Vector v) {
+  float most = v[0];
+  for (int lane = 1; lane < kLanes; ++lane) most = v[lane] > most ? v[lane] : most;
+  return most;
+}
+
+// A sum of vectors in double, in two halves.
+struct DoubleSum {
+  typedef double Doubles __attribute__((vector_size(kLanes * 4)));
+  typedef float Floats __attribute__((vector_size(kLanes * 2)));
+  Doubles low{}, high{};
+
+  ODYSSEY_INLINE void add_squares(Vector v) {
+    Floats halves[2];
+    std::memcpy(halves, &v, sizeof(v));
+    const Doubles a = __builtin_convertvector(halves[0], Doubles);
+    const Doubles b = __builtin_convertvector(halves[1], Doubles);
+    low += a * a;
+    high += b * b;
+  }
+  ODYSSEY_INLINE double total() const {
+    const Doubles both = low + high;
+    double sum = 0;
+    for (int lane = 0; lane < kLanes / 2; ++lane) sum += both[lane];
+    return sum;
+  }
+};
+
+// e^x as kernels/exponential.h has it: relative error below 2e-7; 0 below -87.3, infinity above
+// 88.37 (AVX-512: above the largest number); NaN stays NaN.
+ODYSSEY_INLINE Vector exponential(Vector x) {
+  constexpr float kLowest = -87.3f, kHighest = ODYSSEY_LANES == 16 ? 89.0f : 88.37f;
+  const Vector inside = lesser(broadcast(kHighest), greater(broadcast(kLowest), x));
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  const Vector magic = broadcast(12582912.0f);
+  const Vector shifted = inside * 1.44269504088896341f + magic;
+  const Vector n = shifted - magic;
+  Vector f = inside - n * 0.693359375f;
+  f = f - n * -2.12194440e-4f;
+  Vector p = f * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * f + 8.3334519073e-3f;
+  p = p * f + 4.1665795894e-2f;
+  p = p * f + 1.6666665459e-1f;
+  p = p * f + 5.0000001201e-1f;
+  p = p * (f * f) + f + 1.0f;
+#if ODYSSEY_LANES == 16
+  const __mmask16 not_below = _mm512_cmp_ps_mask(x, broadcast(kLowest), _CMP_NLT_UQ);
+  return _mm512_maskz_scalef_ps(not_below, p, n);
+#else
+  const WordVector exponent = (as_words(shifted) - as_words(magic) + 127U) << 23;
+  const Vector inner = p * as_floats(exponent);
+  const Vector upper = x > broadcast(kHighest) ? broadcast(__builtin_inff()) : inner;
+  return x < broadcast(kLowest) ? Vector{} : upper;
+#endif
+}
+
+ODYSSEY_INLINE Vector sigmoid(Vector x) {
+  return 1.0f / (1.0f + exponential(-x));
+}
+
+}  // namespace
+}  // namespace odyssey
