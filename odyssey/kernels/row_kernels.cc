@@ -15,8 +15,9 @@ const RowKernels& row_kernels() {
     case Isa::kAvx2:
       return kRowKernelsAvx2;
     case Isa::kAvx512:
-    case Isa::kAmx:
       return kRowKernelsAvx512;
+    case Isa::kAmx:
+      return kRowKernelsAvx512Bf16;
 #else
     default:
       break;

@@ -74,6 +74,7 @@ extern const RowKernels kRowKernelsPortable;
 #if defined(__x86_64__)
 extern const RowKernels kRowKernelsAvx2;
 extern const RowKernels kRowKernelsAvx512;
+extern const RowKernels kRowKernelsAvx512Bf16;  // also rounds to bf16 in one instruction
 #endif
 
 // Those of isa_in_use().

@@ -62,6 +62,7 @@ const RowKernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx2) return kRowKernelsAvx2;
   if (isa == Isa::kAvx512) return kRowKernelsAvx512;
+  if (isa == Isa::kAmx) return kRowKernelsAvx512Bf16;
 #endif
   return kRowKernelsPortable;
 }
@@ -179,6 +180,7 @@ TEST_P(RowKernelsOf, ConvertWithTheBitsOfThePlainLoops) {
   for (int64_t n : lengths()) {
     Row<float> x(n, 1), wide(n, 2);
     Row<bf16> narrow(n, 3);
+    for (int64_t i = 3; i < n; i += 50) x.data()[i] = 1.5e-39f;  // below the normal numbers
     fast().narrow(x.data(), n, narrow.data());
     fast().widen(narrow.data(), n, wide.data());
     EXPECT_TRUE(narrow.guards_are_untouched() && wide.guards_are_untouched());
@@ -294,7 +296,7 @@ TEST_P(RowKernelsOf, AnElementGetsTheSameBitsWhereverItStands) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllIsas, RowKernelsOf,
-                         ::testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512),
+                         ::testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx),
                          [](const auto& isa) { return std::string(name_of(isa.param)); });
 
 }  // namespace
