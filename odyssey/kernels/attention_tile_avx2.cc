@@ -6,6 +6,6 @@
 namespace odyssey {
 
 extern const AttentionTileKernels kAttentionTilesAvx2;
-const AttentionTileKernels kAttentionTilesAvx2 = {scratch_words, forward, backward};
+const AttentionTileKernels kAttentionTilesAvx2 = kKernels;
 
 }  // namespace odyssey

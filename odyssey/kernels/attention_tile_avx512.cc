@@ -6,6 +6,6 @@
 namespace odyssey {
 
 extern const AttentionTileKernels kAttentionTilesAvx512;
-const AttentionTileKernels kAttentionTilesAvx512 = {scratch_words, forward, backward};
+const AttentionTileKernels kAttentionTilesAvx512 = kKernels;
 
 }  // namespace odyssey

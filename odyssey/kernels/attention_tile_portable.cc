@@ -6,6 +6,6 @@
 namespace odyssey {
 
 extern const AttentionTileKernels kAttentionTilesPortable;
-const AttentionTileKernels kAttentionTilesPortable = {scratch_words, forward, backward};
+const AttentionTileKernels kAttentionTilesPortable = kKernels;
 
 }  // namespace odyssey

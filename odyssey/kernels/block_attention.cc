@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks and dispatch of block attention: writes the mask out per row, packs keys and values of one
-// head to fp32 tiles once, and hands tiles of queries to the kernels of the instruction set in use.
+// head to fp32 tiles once, and hands pairs of query and key tiles to the kernels of the instruction
+// set in use.
 #include "odyssey/kernels/block_attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <type_traits>
-#include <vector>
 
-#include "odyssey/base/buffer.h"
 #include "odyssey/base/parallel_for.h"
 #include "odyssey/kernels/attention_amx.h"
 #include "odyssey/kernels/attention_rows.h"
 #include "odyssey/kernels/attention_tile.h"
 #include "odyssey/kernels/block_attention_ref.h"
 #include "odyssey/kernels/isa.h"
+#include "odyssey/kernels/scratch.h"
+#include "odyssey/kernels/turns.h"
 
 namespace odyssey {
 namespace {
@@ -29,22 +31,26 @@ const AttentionTileKernels& tile_kernels(Isa isa) {
   return kAttentionTilesPortable;
 }
 
-template <class T>
-T* grown(Buffer<T>& buffer, int64_t size) {
-  if (buffer.size() < size) buffer = Buffer<T>(size);
-  return buffer.data();
+int64_t tiles_of(int64_t rows, int64_t tile) {
+  return (rows + tile - 1) / tile;
 }
 
 // Memory that a rank keeps from call to call; it grows in the first step and then stays.
-struct Scratch {
+struct RankScratch {
   AttentionRows rows;
-  Buffer<float> k, v, dk, dv;
-  Buffer<int32_t> position, segment;
+  // Of one key/value head, packed. Forward: K by key, V by element. Backward: K by key, V by key,
+  // K by element.
+  Scratch<float> k, v, k_by_element;
+  Scratch<float> dk, dv;
+  Scratch<int32_t> position, segment;
+  Scratch<char> finite;       // of each key tile
+  Scratch<int64_t> progress;  // of each item of the backward pass
 };
-Scratch& rank_scratch() {
-  thread_local Scratch scratch;
+RankScratch& rank_scratch() {
+  thread_local RankScratch scratch;
   return scratch;
 }
+
 // bf16 goes to matrix tiles where the processor has them.
 template <class T>
 bool runs_on_matrix_tiles(int64_t head_size) {
@@ -56,123 +62,190 @@ bool runs_on_matrix_tiles(int64_t head_size) {
 #endif
 }
 
-float* thread_scratch(int64_t words) {
-  thread_local Buffer<float> buffer;
-  return grown(buffer, words);
-}
-
-int64_t tiles_of(int64_t rows, int64_t tile) {
-  return (rows + tile - 1) / tile;
-}
-
 // All key tiles of one key/value head, packed.
 class PackedHead {
  public:
-  PackedHead(Scratch& scratch, int64_t head_size)
-      : scratch_(scratch),
-        keys_(scratch.rows.keys()),
-        head_size_(head_size),
-        padded_(padded_head_size(head_size)) {
+  PackedHead(RankScratch& scratch, const AttentionTileKernels& kernels, const TileOptions& options)
+      : scratch_(scratch), kernels_(kernels), options_(options), keys_(scratch.rows.keys()) {
     const int64_t padded_keys = tiles() * kKeyTile;
-    grown(scratch.k, padded_keys * padded_);
-    grown(scratch.v, padded_keys * padded_);
-    int32_t* position = grown(scratch.position, padded_keys);
-    int32_t* segment = grown(scratch.segment, padded_keys);
+    scratch.k.at_least(padded_keys * options.padded);
+    scratch.v.at_least(padded_keys * options.padded);
+    scratch.finite.at_least(tiles());
+    int32_t* position = scratch.position.at_least(padded_keys);
+    int32_t* segment = scratch.segment.at_least(padded_keys);
     std::copy(scratch.rows.position(), scratch.rows.position() + keys_, position);
     std::copy(scratch.rows.key_segment(), scratch.rows.key_segment() + keys_, segment);
     std::fill(position + keys_, position + padded_keys, 0);
     std::fill(segment + keys_, segment + padded_keys, 0);
   }
   int64_t tiles() const { return tiles_of(keys_, kKeyTile); }
+  bool is_ragged(int64_t t) const { return (t + 1) * kKeyTile > keys_; }
 
   template <class T>
-  void pack(View<const T, 3> k, View<const T, 3> v, int64_t g) {
-    parallel_ranges(tiles() * kKeyTile, 512, [&](int64_t begin, int64_t end) {
-      for (int64_t j = begin; j < end; ++j) {
-        pack_row(k, g, j, scratch_.k.data() + j * padded_);
-        pack_row(v, g, j, scratch_.v.data() + j * padded_);
+  void pack_forward(View<const T, 3> k, View<const T, 3> v, int64_t g) {
+    for_tiles([&](int64_t t) {
+      const bool finite =
+          pack(k, g, t, scratch_.k.data(), nullptr) & pack(v, g, t, nullptr, scratch_.v.data());
+      scratch_.finite.data()[t] = finite;
+    });
+  }
+  // Also sets dK and dV to 0.
+  template <class T>
+  void pack_backward(View<const T, 3> k, View<const T, 3> v, int64_t g) {
+    const int64_t words = tiles() * tile_words();
+    scratch_.k_by_element.at_least(words);
+    scratch_.dk.at_least(words);
+    scratch_.dv.at_least(words);
+    for_tiles([&](int64_t t) {
+      const bool finite = pack(k, g, t, scratch_.k.data(), scratch_.k_by_element.data()) &
+                          pack(v, g, t, scratch_.v.data(), nullptr);
+      scratch_.finite.data()[t] = finite;
+      std::fill_n(scratch_.dk.data() + t * tile_words(), tile_words(), 0.0f);
+      std::fill_n(scratch_.dv.data() + t * tile_words(), tile_words(), 0.0f);
+    });
+  }
+  void add_gradients(View<float, 3> dk, View<float, 3> dv, int64_t g) const {
+    for_tiles([&](int64_t t) {
+      for (int64_t j = t * kKeyTile; j < std::min(keys_, (t + 1) * kKeyTile); ++j) {
+        for (int64_t d = 0; d < options_.head_size; ++d) {
+          dk(j, g, d) += scratch_.dk.data()[j * options_.padded + d];
+          dv(j, g, d) += scratch_.dv.data()[j * options_.padded + d];
+        }
       }
     });
   }
-  void clear_gradients() {
-    const int64_t words = tiles() * kKeyTile * padded_;
-    std::fill_n(grown(scratch_.dk, words), words, 0.0f);
-    std::fill_n(grown(scratch_.dv, words), words, 0.0f);
-  }
-  void add_gradients(View<float, 3> dk, View<float, 3> dv, int64_t g) const {
-    for (int64_t j = 0; j < keys_; ++j) {
-      for (int64_t d = 0; d < head_size_; ++d) {
-        dk(j, g, d) += scratch_.dk[j * padded_ + d];
-        dv(j, g, d) += scratch_.dv[j * padded_ + d];
-      }
-    }
-  }
   KeyTile tile(int64_t t) const {
-    const int64_t row = t * kKeyTile;
-    KeyTile key{scratch_.k.data() + row * padded_,
-                scratch_.v.data() + row * padded_,
-                scratch_.position.data() + row,
-                scratch_.segment.data() + row,
-                nullptr,
-                nullptr};
-    if (scratch_.dk.size() > 0) {
-      key.dk = scratch_.dk.data() + row * padded_;
-      key.dv = scratch_.dv.data() + row * padded_;
-    }
+    const int64_t at = t * tile_words();
+    KeyTile key{};
+    key.k_by_key = scratch_.k.data() + at;
+    key.v_by_key = key.v_by_element = scratch_.v.data() + at;
+    key.k_by_element = scratch_.k_by_element.data() + at;
+    key.position = scratch_.position.data() + t * kKeyTile;
+    key.segment = scratch_.segment.data() + t * kKeyTile;
+    key.dk = scratch_.dk.data() + at;
+    key.dv = scratch_.dv.data() + at;
+    key.finite = scratch_.finite.data()[t] != 0;
     return key;
   }
 
  private:
+  int64_t tile_words() const { return kKeyTile * options_.padded; }
+  template <class Body>
+  void for_tiles(const Body& body) const {
+    parallel_ranges(tiles(), 4, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) body(t);
+    });
+  }
   template <class T>
-  void pack_row(View<const T, 3> from, int64_t g, int64_t j, float* out) const {
-    std::fill_n(out, padded_, 0.0f);
-    if (j >= keys_) return;
-    const T* row = &from(j, g, 0);
-    for (int64_t d = 0; d < head_size_; ++d) out[d] = to_float(row[d]);
+  bool pack(View<const T, 3> from, int64_t g, int64_t t, float* by_key, float* by_element) const {
+    const int64_t row = t * kKeyTile, at = t * tile_words();
+    return kernels_.pack(&from(row, g, 0), from.stride(0), std::min(kKeyTile, keys_ - row),
+                         options_, by_key == nullptr ? nullptr : by_key + at,
+                         by_element == nullptr ? nullptr : by_element + at);
   }
 
-  Scratch& scratch_;
-  int64_t keys_, head_size_, padded_;
+  RankScratch& scratch_;
+  const AttentionTileKernels& kernels_;
+  const TileOptions& options_;
+  int64_t keys_;
 };
 
-// The key tiles that query tile `qt` sees.
-struct VisibleTiles {
-  std::vector<KeyTile> tiles;
-  std::vector<char> partial;
+// Query tiles of one item: keys that come from memory serve all of them while they are in L2.
+constexpr int64_t kMostTiles = 4;
 
-  void find(const AttentionRows& rows, const PackedHead& head, int64_t qt) {
-    tiles.clear();
-    partial.clear();
-    const bool ragged_queries = (qt + 1) * kQueryTile > rows.queries();
-    for (int64_t t = 0; t < head.tiles(); ++t) {
-      const Visibility seen = rows.tile(qt, t);
-      if (seen == Visibility::kHidden) continue;
-      const bool ragged = ragged_queries || (t + 1) * kKeyTile > rows.keys();
-      tiles.push_back(head.tile(t));
-      partial.push_back(ragged || seen == Visibility::kPartial);
+// All (query tile, head) of one key/value head in the order of their work, cut into items. Late
+// query tiles come first: under a causal mask they see the most keys, and the longest items should
+// start first. Heads of one query tile stand together, since they see the same keys.
+struct HeadPlan {
+  int64_t first_head, heads, query_tiles;
+
+  HeadPlan(int64_t g, int64_t queries, int64_t all_heads, const AttentionOptions& options)
+      : first_head(options.first_query_head(g, all_heads)),
+        heads(options.first_query_head(g + 1, all_heads) - first_head),
+        query_tiles(tiles_of(queries, kQueryTile)) {}
+
+  int64_t count() const { return heads * query_tiles; }
+  // Some items for each thread. No result depends on it: sums are taken tile by tile.
+  int64_t tiles_an_item() const {
+    return std::clamp<int64_t>(count() / (4 * thread_count()), 1, kMostTiles);
+  }
+  int64_t items() const { return tiles_of(count(), tiles_an_item()); }
+  int64_t head(int64_t i) const { return first_head + i % heads; }
+  int64_t query_tile(int64_t i) const { return query_tiles - 1 - i / heads; }
+};
+
+// The query tiles of one item that see any key, and the scratch of each.
+class Item {
+ public:
+  // fill(tile, head, first row) adds what forward and backward do not share.
+  template <class T, class Fill>
+  Item(View<const T, 3> q, const AttentionRows& rows, const PackedHead& head, const HeadPlan& plan,
+       int64_t item, float* words, int64_t tile_words, const Fill& fill)
+      : rows_(rows), head_(head), words_(words), tile_words_(tile_words) {
+    const int64_t begin = item * plan.tiles_an_item();
+    const int64_t end = std::min(begin + plan.tiles_an_item(), plan.count());
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t qt = plan.query_tile(i), h = plan.head(i), first = qt * kQueryTile;
+      if (!sees_anything(qt)) continue;
+      query_tile_[count_] = qt;
+      QueryTile& tile = tiles_[count_++];
+      tile = {};
+      tile.q = &q(first, h, 0);
+      tile.q_stride = q.stride(0);
+      tile.rows = std::min(kQueryTile, q.extent(0) - first);
+      tile.least = rows.least() + first;
+      tile.most = rows.most() + first;
+      tile.segment = rows.query_segment() + first;
+      fill(tile, h, first);
     }
   }
-  KeyTileList list() const {
-    static_assert(sizeof(bool) == sizeof(char));
-    return {tiles.data(), reinterpret_cast<const bool*>(partial.data()),
-            static_cast<int64_t>(tiles.size())};
+  // Calls body(query tile, its scratch).
+  template <class Body>
+  void for_tiles(const Body& body) const {
+    for (int64_t i = 0; i < count_; ++i) body(tiles_[i], words_ + i * tile_words_);
   }
+  bool sees(int64_t kt) const {
+    for (int64_t i = 0; i < count_; ++i) {
+      if (rows_.tile(query_tile_[i], kt) != Visibility::kHidden) return true;
+    }
+    return false;
+  }
+  // Calls body(partial, scratch) for the query tiles that see key tile kt.
+  template <class Body>
+  void for_pairs(int64_t kt, const Body& body) const {
+    for (int64_t i = 0; i < count_; ++i) {
+      const Visibility seen = rows_.tile(query_tile_[i], kt);
+      if (seen == Visibility::kHidden) continue;
+      const bool ragged = tiles_[i].rows < kQueryTile || head_.is_ragged(kt);
+      body(ragged || seen == Visibility::kPartial, words_ + i * tile_words_);
+    }
+  }
+
+ private:
+  bool sees_anything(int64_t qt) const {
+    for (int64_t t = 0; t < head_.tiles(); ++t) {
+      if (rows_.tile(qt, t) != Visibility::kHidden) return true;
+    }
+    return false;
+  }
+
+  const AttentionRows& rows_;
+  const PackedHead& head_;
+  float* words_;
+  int64_t tile_words_, count_ = 0;
+  QueryTile tiles_[kMostTiles];
+  int64_t query_tile_[kMostTiles];
 };
-VisibleTiles& thread_tiles() {
-  thread_local VisibleTiles tiles;
-  return tiles;
+
+float* thread_scratch(int64_t words) {
+  thread_local Scratch<float> scratch;
+  return scratch.at_least(words);
 }
 
 template <class T>
-QueryTile query_tile(View<const T, 3> q, const AttentionRows& rows, int64_t h, int64_t first) {
-  QueryTile tile{};
-  tile.q = &q(first, h, 0);
-  tile.q_stride = q.stride(0);
-  tile.rows = std::min(kQueryTile, q.extent(0) - first);
-  tile.least = rows.least() + first;
-  tile.most = rows.most() + first;
-  tile.segment = rows.query_segment() + first;
-  return tile;
+TileOptions tile_options_of(int64_t head_size, const AttentionOptions& options) {
+  return {head_size, padded_head_size(head_size), options.scale, options.soft_cap,
+          std::is_same_v<T, bf16>};
 }
 
 template <class T>
@@ -193,11 +266,6 @@ void check_shapes(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, co
     ODYSSEY_CHECK(view->extent(2) == 1 || view->stride(2) == 1, "the last axis has stride {}",
                   view->stride(2));
   }
-}
-
-// Query heads that use key/value head g.
-std::pair<int64_t, int64_t> heads_of(int64_t g, int64_t heads, const AttentionOptions& options) {
-  return {options.first_query_head(g, heads), options.first_query_head(g + 1, heads)};
 }
 
 // Calls body(row, head) for all of them; rows are spread over the threads.
@@ -225,7 +293,7 @@ void attend(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, const Bl
             const AttentionOptions& options, const AttentionState& state, const Poll& poll) {
   check_shapes(q, k, v, mask, options);
   if (q.size() == 0 || k.size() == 0) return;
-  Scratch& scratch = rank_scratch();
+  RankScratch& scratch = rank_scratch();
 #if defined(__x86_64__)
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_on_matrix_tiles<T>(q.extent(2))) {
@@ -239,32 +307,33 @@ void attend(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, const Bl
   if (isa == Isa::kRef) return reference::attend(q, k, v, scratch.rows, options, state);
 
   const AttentionTileKernels& kernels = tile_kernels(isa);
-  const int64_t head_size = q.extent(2);
-  const TileOptions tile_options{head_size, padded_head_size(head_size), options.scale,
-                                 options.soft_cap, std::is_same_v<T, bf16>};
-  PackedHead head(scratch, head_size);
-  const int64_t query_tiles = tiles_of(q.extent(0), kQueryTile);
+  const TileOptions tile_options = tile_options_of<T>(q.extent(2), options);
+  PackedHead head(scratch, kernels, tile_options);
+  const int64_t tile_words = kernels.forward_words(tile_options.padded);
+  const int64_t shared_words = kernels.shared_words();
   for (int64_t g = 0; g < k.extent(1); ++g) {
-    const auto [head_begin, head_end] = heads_of(g, q.extent(1), options);
-    if (head_begin == head_end) continue;
-    head.pack(k, v, g);
-    // Late query tiles see the most keys under a causal mask: the longest items start first.
-    parallel_for((head_end - head_begin) * query_tiles, [&, first = head_begin](int64_t item) {
-      const int64_t qt = query_tiles - 1 - item % query_tiles;
-      const int64_t h = first + item / query_tiles;
-      VisibleTiles& visible_tiles = thread_tiles();
-      visible_tiles.find(scratch.rows, head, qt);
-      if (!visible_tiles.tiles.empty()) {
-        const int64_t row = qt * kQueryTile;
-        QueryTile tile = query_tile(q, scratch.rows, h, row);
+    const HeadPlan plan(g, q.extent(0), q.extent(1), options);
+    if (plan.heads == 0) continue;
+    head.pack_forward(k, v, g);
+    parallel_for(plan.items(), [&](int64_t index) {
+      float* shared = thread_scratch(shared_words + kMostTiles * tile_words);
+      const auto fill = [&](QueryTile& tile, int64_t h, int64_t row) {
         tile.max = &state.max(h, row);
         tile.sum = &state.sum(h, row);
         tile.accumulator = &state.accumulator(row, h, 0);
         tile.accumulator_stride = state.accumulator.stride(0);
-        float* words = thread_scratch(kernels.scratch_words(tile_options.padded));
-        kernels.forward(tile, visible_tiles.list(), tile_options, words);
+      };
+      const Item item(q, scratch.rows, head, plan, index, shared + shared_words, tile_words, fill);
+      item.for_tiles(
+          [&](const QueryTile& tile, float* words) { kernels.load(tile, tile_options, words); });
+      for (int64_t kt = 0; kt < head.tiles(); ++kt) {
+        item.for_pairs(kt, [&, key = head.tile(kt)](bool partial, float* words) {
+          kernels.forward(key, partial, tile_options, words, shared);
+        });
+        if (is_calling_thread()) poll();
       }
-      if (is_calling_thread()) poll();
+      item.for_tiles(
+          [&](const QueryTile& tile, float* words) { kernels.store(tile, tile_options, words); });
     });
   }
 }
@@ -276,7 +345,7 @@ void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
                      View<float, 3> dk, View<float, 3> dv, const Poll& poll) {
   check_shapes(q, k, v, mask, options);
   if (q.size() == 0 || k.size() == 0) return;
-  Scratch& scratch = rank_scratch();
+  RankScratch& scratch = rank_scratch();
 #if defined(__x86_64__)
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_on_matrix_tiles<T>(q.extent(2))) {
@@ -292,32 +361,53 @@ void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
     return reference::attend_backward(q, k, v, dout, lse, delta, scratch.rows, options, dq, dk, dv);
   }
   const AttentionTileKernels& kernels = tile_kernels(isa);
-  const int64_t head_size = q.extent(2);
-  const TileOptions tile_options{head_size, padded_head_size(head_size), options.scale,
-                                 options.soft_cap, std::is_same_v<T, bf16>};
-  PackedHead head(scratch, head_size);
-  VisibleTiles& visible_tiles = thread_tiles();
-  float* words = thread_scratch(kernels.scratch_words(tile_options.padded));
+  const TileOptions tile_options = tile_options_of<T>(q.extent(2), options);
+  PackedHead head(scratch, kernels, tile_options);
+  const int64_t tile_words = kernels.backward_words(tile_options.padded);
+  const int64_t shared_words = kernels.shared_words();
   for (int64_t g = 0; g < k.extent(1); ++g) {
-    const auto [head_begin, head_end] = heads_of(g, q.extent(1), options);
-    if (head_begin == head_end) continue;
-    head.pack(k, v, g);
-    head.clear_gradients();
-    for (int64_t h = head_begin; h < head_end; ++h) {
-      for (int64_t row = 0; row < q.extent(0); row += kQueryTile) {
-        visible_tiles.find(scratch.rows, head, row / kQueryTile);
-        poll();
-        if (visible_tiles.tiles.empty()) continue;
-        QueryTile tile = query_tile(q, scratch.rows, h, row);
+    const HeadPlan plan(g, q.extent(0), q.extent(1), options);
+    if (plan.heads == 0) continue;
+    head.pack_backward(k, v, g);
+    const int64_t items = plan.items();
+    int64_t* progress = scratch.progress.at_least(items);
+    std::fill_n(progress, items, 0);
+    const auto run = [&](int64_t index) {
+      float* shared = thread_scratch(shared_words + kMostTiles * tile_words);
+      const auto fill = [&](QueryTile& tile, int64_t h, int64_t row) {
         tile.dout = &dout(row, h, 0);
         tile.dout_stride = dout.stride(0);
         tile.max = const_cast<float*>(&lse(h, row));
         tile.sum = const_cast<float*>(&delta(h, row));
         tile.accumulator = &dq(row, h, 0);
         tile.accumulator_stride = dq.stride(0);
-        kernels.backward(tile, visible_tiles.list(), tile_options, words);
+      };
+      const Item item(q, scratch.rows, head, plan, index, shared + shared_words, tile_words, fill);
+      item.for_tiles([&](const QueryTile& tile, float* words) {
+        kernels.load_backward(tile, tile_options, words);
+      });
+      // dK and dV of a key tile are added to by one item after the other.
+      Turns turns(progress, index);
+      for (int64_t kt = 0; kt < head.tiles(); ++kt) {
+        if (item.sees(kt)) {
+          turns.wait(kt);
+          item.for_pairs(kt, [&, key = head.tile(kt)](bool partial, float* words) {
+            kernels.backward(key, partial, tile_options, words, shared);
+          });
+        }
+        turns.done(kt);
+        if (is_calling_thread()) poll();
       }
-    }
+      turns.finish();
+      item.for_tiles([&](const QueryTile& tile, float* words) {
+        kernels.store_backward(tile, tile_options, words);
+      });
+    };
+    // Not a parallel_for over the items: they must start in ascending order.
+    std::atomic<int64_t> next{0};
+    parallel_for(thread_count(), [&](int64_t) {
+      for (int64_t index; (index = next++) < items;) run(index);
+    });
     head.add_gradients(dk, dv, g);
   }
 }
@@ -376,14 +466,17 @@ void update_max_logits(const AttentionState& state, std::span<float> most) {
 }
 
 int64_t attention_scratch_bytes(int64_t rows, int64_t head_size) {
-  const int64_t padded = padded_head_size(head_size);
-  const int64_t padded_rows = tiles_of(rows, kKeyTile) * kKeyTile;
 #if defined(__x86_64__)
   if (runs_on_matrix_tiles<bf16>(head_size)) return amx::scratch_bytes(rows, head_size);
 #endif
-  // K, V, dK, dV of one head packed; positions and segments; one tile's worth a thread.
-  return padded_rows * (4 * padded + 7) * 4 +
-         thread_count() * tile_kernels(isa_in_use()).scratch_words(padded) * 4;
+  const AttentionTileKernels& kernels = tile_kernels(isa_in_use());
+  const int64_t padded = padded_head_size(head_size);
+  const int64_t padded_rows = tiles_of(rows, kKeyTile) * kKeyTile;
+  const int64_t thread_words =
+      kernels.shared_words() +
+      kMostTiles * std::max(kernels.forward_words(padded), kernels.backward_words(padded));
+  // K twice, V, dK, dV of one head packed; positions and segments; the query tiles of each thread.
+  return (padded_rows * (5 * padded + 7) + thread_count() * thread_words) * 4;
 }
 
 #define ODYSSEY_INSTANTIATE(T)                                                                    \

@@ -19,6 +19,8 @@ class Scratch {
     return buffer_.data();
   }
 
+  T* data() { return buffer_.data(); }
+
  private:
   Buffer<T> buffer_;
 };
