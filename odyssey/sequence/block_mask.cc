@@ -110,11 +110,14 @@ int64_t count_rows(std::span<const Run> runs) {
 
 int64_t count_visible_pairs(const BlockMask& mask) {
   const std::vector<Piece> queries = cut_by_segment(mask.queries);
-  const std::vector<Piece> keys = cut_by_segment(mask.keys);
+  std::vector<Piece> keys = cut_by_segment(mask.keys);
+  // Rows of thousands of documents: only pieces of the same one are looked at.
+  const auto earlier = [](const Piece& a, const Piece& b) { return a.segment < b.segment; };
+  std::stable_sort(keys.begin(), keys.end(), earlier);
   int64_t pairs = 0;
   for (const Piece& query : queries) {
-    for (const Piece& key : keys) {
-      if (query.segment != key.segment) continue;
+    const auto [begin, end] = std::equal_range(keys.begin(), keys.end(), query, earlier);
+    for (const Piece& key : std::span(begin, end)) {
       const Visibility seen =
           classify(mask.kind, mask.window, bounds_of(query.run), bounds_of(key.run));
       if (seen == Visibility::kHidden) continue;
