@@ -38,20 +38,24 @@ std::vector<Stretch> stretches_of(const std::vector<Run>& runs) {
 // What one rank of the world has of the whole tensors. World ranks count the axes from the outside:
 // data, fsdp, ring, Ulysses.
 struct RankPart {
-  int64_t first_batch, batch;        // batch rows
-  std::vector<Stretch> rows, block;  // of this rank, and of its ring block
+  int64_t first_batch, batch;                     // batch rows
+  std::vector<std::vector<Stretch>> rows, block;  // [B]: of this rank, and of its ring block
   int64_t row_count, block_rows;
   int64_t first_head, heads;       // query heads in head form
   int64_t query_width, key_width;  // H * D, K * D
 
-  RankPart(const AttentionLayout& layout, int rank) {
-    const int context = layout.ring_size() * layout.ulysses_size();
+  RankPart(const RunConfig& config, const AttentionProblem& problem, int rank) {
+    const int context = config.parallel.ring_size * config.parallel.ulysses_size;
+    const AttentionLayout layout = attention_layout(config, problem, rank / context);
     const int u = rank % layout.ulysses_size();
     const int r = rank % context / layout.ulysses_size();
     batch = layout.batch;
     first_batch = rank / context * batch;
-    rows = stretches_of(layout.placement.local_rows(r, u));
-    block = stretches_of(layout.placement.ring_block(r));
+    for (int64_t b = 0; b < batch; ++b) {
+      const Placement& placement = layout.rows.empty() ? layout.placement : layout.rows[b];
+      rows.push_back(stretches_of(placement.local_rows(r, u)));
+      block.push_back(stretches_of(placement.ring_block(r)));
+    }
     row_count = layout.placement.local_count(r, u);
     block_rows = layout.placement.ring_block_rows(r);
     first_head = layout.heads.query_begin(u);
@@ -70,7 +74,7 @@ std::vector<T> take(const ReadPart& read, const RankPart& part, int64_t length, 
   std::vector<T> rows(part.batch * part.row_count * width);
   std::vector<float> read_here;
   for (int64_t b = 0; b < part.batch; ++b) {
-    for (const Stretch& stretch : part.rows) {
+    for (const Stretch& stretch : part.rows[b]) {
       read_here.resize(stretch.count * width);
       read(((part.first_batch + b) * length + stretch.position) * width, read_here);
       T* to = rows.data() + (b * part.row_count + stretch.row) * width;
@@ -84,7 +88,7 @@ std::vector<T> take(const ReadPart& read, const RankPart& part, int64_t length, 
 std::span<const float> give_rows(std::span<const float> from, const RankPart& part, int64_t length,
                                  int64_t width, std::vector<float>& whole) {
   for (int64_t b = 0; b < part.batch; ++b) {
-    for (const Stretch& stretch : part.rows) {
+    for (const Stretch& stretch : part.rows[b]) {
       const auto piece =
           from.subspan((b * part.row_count + stretch.row) * width, stretch.count * width);
       std::copy(piece.begin(), piece.end(),
@@ -99,7 +103,7 @@ void give_lse(std::span<const float> from, const RankPart& part, const Attention
   for (int64_t b = 0; b < part.batch; ++b) {
     for (int64_t h = 0; h < part.heads; ++h) {
       const int64_t head = (part.first_batch + b) * problem.query_heads + part.first_head + h;
-      for (const Stretch& stretch : part.block) {
+      for (const Stretch& stretch : part.block[b]) {
         const auto piece =
             from.subspan((b * part.heads + h) * part.block_rows + stretch.row, stretch.count);
         std::copy(piece.begin(), piece.end(),
@@ -127,7 +131,7 @@ void unpack(std::span<const float> message, const RankPart& part, const Attentio
 }
 
 // Rank after rank, so that rank 0 holds one foreign part at a time.
-void bring_to_rank_0(const std::vector<float>& mine, const AttentionLayout& layout,
+void bring_to_rank_0(const std::vector<float>& mine, const RunConfig& config,
                      const AttentionProblem& problem, Group& world, AttentionResult& result) {
   if (world.rank() != 0) {
     RequestPtr request = world.send(std::as_bytes(std::span(mine)), 0, Tag::kUser);
@@ -144,10 +148,10 @@ void bring_to_rank_0(const std::vector<float>& mine, const AttentionLayout& layo
     result.dkey.resize(keys);
     result.dvalue.resize(keys);
   }
-  unpack(mine, RankPart(layout, 0), problem, result);
+  unpack(mine, RankPart(config, problem, 0), problem, result);
   std::vector<float> message;
   for (int rank = 1; rank < world.size(); ++rank) {
-    const RankPart part(layout, rank);
+    const RankPart part(config, problem, rank);
     message.resize(part.query_elements() * (problem.dout ? 2 : 1) +
                    part.key_elements() * (problem.dout ? 2 : 0) + part.lse_elements());
     RequestPtr request =
@@ -227,10 +231,11 @@ void reduce_heads(const AttentionProblem& problem, const ParallelAttention<T>& a
 
 template <class T>
 AttentionResult run_typed(const RunConfig& config, const AttentionProblem& problem, Group& world) {
-  const AttentionLayout layout = attention_layout(config, problem);
+  const int context = config.parallel.ring_size * config.parallel.ulysses_size;
+  const AttentionLayout layout = attention_layout(config, problem, world.rank() / context);
   Mesh mesh(world, config.parallel.data, config.parallel.fsdp, config.parallel.ring_size,
             config.parallel.ulysses_size);
-  const RankPart part(layout, world.rank());
+  const RankPart part(config, problem, world.rank());
   ParallelAttentionOptions options;
   options.scale = attention_scale(config, problem.head_size);
   options.soft_cap = config.model.attention_soft_cap;
@@ -252,13 +257,14 @@ AttentionResult run_typed(const RunConfig& config, const AttentionProblem& probl
   }
   const View<const float, 3> lse = attention.lse();
   message.insert(message.end(), lse.data(), lse.data() + lse.size());
-  bring_to_rank_0(message, layout, problem, world, result);
+  bring_to_rank_0(message, config, problem, world, result);
   return result;
 }
 
 }  // namespace
 
-AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem& problem) {
+AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem& problem,
+                                 int64_t slice) {
   const ParallelConfig& parallel = config.parallel;
   const int slices = parallel.data * parallel.fsdp;
   ODYSSEY_CHECK(problem.batch % slices == 0, "{} rows, {} slices", problem.batch, slices);
@@ -271,6 +277,12 @@ AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem
   layout.element_bytes = config.model.data_type == DataType::kFloat32 ? 4 : 2;
   layout.kind = config.model.mask;
   layout.window = config.model.window;
+  if (parallel.placement == PlacementKind::kPerDocument && !problem.segments.empty()) {
+    layout.rows = row_placements(
+        layout.placement, layout.batch,
+        std::span(problem.segments)
+            .subspan(slice * layout.batch * problem.length, layout.batch * problem.length));
+  }
   return layout;
 }
 

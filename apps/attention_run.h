@@ -40,8 +40,9 @@ struct AttentionResult {
 AttentionResult run_attention(const RunConfig& config, const AttentionProblem& problem,
                               Group& world);
 
-// The layout of each batch slice of such a call.
-AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem& problem);
+// The layout of one batch slice of such a call. Slices differ only with a per_document placement.
+AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem& problem,
+                                 int64_t slice = 0);
 
 // The factor of the scores: attention_scale, or 1/sqrt(D).
 float attention_scale(const RunConfig& config, int64_t head_size);

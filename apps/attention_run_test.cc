@@ -50,6 +50,11 @@ TEST(RunAttention, EqualsDenseOnEveryLayout) {
               "ici_context_usp_ulysses_parallelism=2", "context_parallel_reorder_strategy=striped"},
              {"context_parallel_strategy=ring", "ici_context_parallelism=2",
               "ici_data_parallelism=2"},
+             {"context_parallel_strategy=usp", "ici_context_parallelism=3",
+              "ici_context_usp_ulysses_parallelism=2", "ici_fsdp_parallelism=2",
+              "context_parallel_reorder_strategy=per_document"},
+             {"context_parallel_strategy=all_gather", "ici_context_parallelism=3",
+              "context_parallel_reorder_strategy=per_document"},
              {"context_parallel_strategy=ulysses", "ici_context_parallelism=2",
               "ici_fsdp_parallelism=2", "ici_data_parallelism=2"}}) {
       std::vector<std::string> words = layout;
@@ -163,7 +168,7 @@ TEST(WorkImbalance, BalancedPlacementsShareTheWork) {
         config_of({"context_parallel_strategy=ring", "ici_context_parallelism=4", balance, order});
     AttentionProblem problem = make_check_cases(config).front().problem;
     problem.length = 4096;
-    return work_imbalance(attention_layout(config, problem));
+    return work_balance(attention_layout(config, problem), {}).total;
   };
   EXPECT_NEAR(imbalance("context_parallel_load_balance=true", "run_name=x"), 1, 1e-3);
   EXPECT_NEAR(imbalance("context_parallel_load_balance=false", "run_name=x"), 1.75, 1e-3);

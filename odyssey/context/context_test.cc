@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention over thread ranks against dense fp64 attention, for every strategy, placement and mask.
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <mutex>
 
@@ -21,7 +22,8 @@ struct Case {
   MaskKind kind = MaskKind::kCausal;
   int64_t window = 1;
   double soft_cap = 0;
-  std::vector<int32_t> segments = {};  // [B, S]
+  std::vector<int32_t> segments = {};          // [B, S]
+  std::vector<int32_t> earlier_segments = {};  // of a batch before this one
   PlacementKind placement = PlacementKind::kContiguous;
   int ring = 1, ulysses = 1;
   bool gather = false;
@@ -63,14 +65,17 @@ struct Whole {
   }
 };
 
+// Where the rows of one rank sit, for each batch row.
+using Rows = std::vector<std::vector<Run>>;
+
 // The rows of one rank of a natural tensor [B, S, X], and back.
 template <class T>
-std::vector<T> take(const std::vector<float>& whole, const Case& c, const std::vector<Run>& runs) {
+std::vector<T> take(const std::vector<float>& whole, const Case& c, const Rows& rows) {
   std::vector<T> part;
   const int64_t width = static_cast<int64_t>(whole.size()) / (c.batch * c.length);
   for (int64_t b = 0; b < c.batch; ++b) {
-    for (int64_t row = 0; row < count_rows(runs); ++row) {
-      const int64_t at = (b * c.length + position_of(runs, row)) * width;
+    for (int64_t row = 0; row < count_rows(rows[b]); ++row) {
+      const int64_t at = (b * c.length + position_of(rows[b], row)) * width;
       for (int64_t x = 0; x < width; ++x) part.push_back(T(whole[at + x]));
     }
   }
@@ -78,13 +83,12 @@ std::vector<T> take(const std::vector<float>& whole, const Case& c, const std::v
 }
 
 template <class T>
-void give(const std::vector<T>& part, const Case& c, const std::vector<Run>& runs,
-          std::vector<double>& whole) {
+void give(const std::vector<T>& part, const Case& c, const Rows& rows, std::vector<double>& whole) {
   const int64_t width = static_cast<int64_t>(whole.size()) / (c.batch * c.length);
   size_t next = 0;
   for (int64_t b = 0; b < c.batch; ++b) {
-    for (int64_t row = 0; row < count_rows(runs); ++row) {
-      const int64_t at = (b * c.length + position_of(runs, row)) * width;
+    for (int64_t row = 0; row < count_rows(rows[b]); ++row) {
+      const int64_t at = (b * c.length + position_of(rows[b], row)) * width;
       for (int64_t x = 0; x < width; ++x) whole[at + x] = to_float(part[next++]);
     }
   }
@@ -107,13 +111,21 @@ void run_rank(const Case& c, Group& world, Whole& whole, std::mutex& mutex) {
   options.soft_cap = static_cast<float>(c.soft_cap);
   options.sinks = whole.sinks;
   ParallelAttention<T> attention(layout, options, mesh.ring(), mesh.ulysses());
+  attention.set_segments(c.earlier_segments);
   attention.set_segments(c.segments);
 
-  const std::vector<Run> runs = layout.placement.local_rows(r, u);
-  const int64_t rows = count_rows(runs);
+  Rows runs, blocks;
+  layout.rows = row_placements(layout.placement, c.batch, c.segments);
+  for (const Placement& row : layout.rows) {
+    runs.push_back(row.local_rows(r, u));
+    blocks.push_back(row.ring_block(r));
+  }
+  const int64_t rows = layout.placement.local_count(r, u);
   std::vector<T> q = take<T>(whole.q, c, runs), k = take<T>(whole.k, c, runs),
                  v = take<T>(whole.v, c, runs), dout = take<T>(whole.dout, c, runs);
-  std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
+  // Results must not depend on what was there before.
+  const T old(std::numeric_limits<float>::quiet_NaN());
+  std::vector<T> out(q.size(), old), dq(q.size(), old), dk(k.size(), old), dv(k.size(), old);
   const auto query = [&](std::vector<T>& x) {
     return View<T, 4>(x.data(), {c.batch, rows, c.query_heads, c.head_size});
   };
@@ -135,7 +147,6 @@ void run_rank(const Case& c, Group& world, Whole& whole, std::mutex& mutex) {
   give(dq, c, runs, whole.dq);
   give(dk, c, runs, whole.dk);
   give(dv, c, runs, whole.dv);
-  const std::vector<Run> block = layout.placement.ring_block(r);
   const View<const float, 3> lse = attention.lse();
   for (int64_t h = 0; h < lse.extent(1); ++h) {
     const int64_t head = attention.first_head() + h;
@@ -143,7 +154,7 @@ void run_rank(const Case& c, Group& world, Whole& whole, std::mutex& mutex) {
     if (c.sinks) whole.dsinks[head] += double{attention.dsinks()[h]};
     for (int64_t b = 0; b < c.batch; ++b) {
       for (int64_t row = 0; row < lse.extent(2); ++row) {
-        whole.lse[(b * c.query_heads + head) * c.length + position_of(block, row)] =
+        whole.lse[(b * c.query_heads + head) * c.length + position_of(blocks[b], row)] =
             double{lse(b, h, row)};
       }
     }
@@ -224,7 +235,7 @@ constexpr Shape kShapes[] = {{1, 1, false}, {2, 1, false}, {3, 1, false}, {5, 1,
                              {2, 2, false}, {4, 2, false}, {2, 3, false}, {2, 2, true},
                              {3, 2, true}};
 constexpr PlacementKind kPlacements[] = {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap,
-                                         PlacementKind::kStriped};
+                                         PlacementKind::kStriped, PlacementKind::kPerDocument};
 
 TEST(ParallelAttention, EqualsDenseForEveryStrategyPlacementAndMask) {
   for (const Shape& shape : kShapes) {
@@ -277,7 +288,31 @@ TEST(ParallelAttention, BatchRowsHaveTheirOwnDocuments) {
     c.ring = shape.ring;
     c.ulysses = shape.ulysses;
     c.gather = shape.gather;
-    c.placement = PlacementKind::kStriped;
+    for (PlacementKind placement : kPlacements) {
+      for (MaskKind kind : {MaskKind::kCausal, MaskKind::kLocalSliding}) {
+        c.placement = placement;
+        c.kind = kind;
+        c.window = 3;
+        check<float>(c);
+      }
+    }
+  }
+}
+
+// What one batch leaves behind must not reach the next, which sits elsewhere.
+TEST(ParallelAttention, DocumentsMayChangeFromCallToCall) {
+  for (const Shape& shape : kShapes) {
+    Case c;
+    c.ring = shape.ring;
+    c.ulysses = shape.ulysses;
+    c.gather = shape.gather;
+    c.placement = PlacementKind::kPerDocument;
+    c.kind = MaskKind::kLocalSliding;
+    c.window = 4;
+    c.earlier_segments = documents({40, 3, 3}, c.length);
+    c.segments = documents({2, 5, 9, 9, 20}, c.length);
+    check<float>(c);
+    c.segments = {};
     check<float>(c);
   }
 }
@@ -294,6 +329,59 @@ TEST(ParallelAttention, RanksThatHoldOnlyPaddingOrNothing) {
       c.length = 3;  // fewer tokens than ranks
       c.segments = {};
       check<float>(c);
+    }
+  }
+}
+
+TEST(ParallelAttention, EveryWindowIsKept) {
+  for (const Shape& shape : {Shape{4, 1, false}, {4, 1, true}, {1, 4, false}, {2, 2, false}}) {
+    for (PlacementKind placement : kPlacements) {
+      for (int64_t window : {1, 4, 8, 9, 13, 31, 32, 40}) {
+        Case c{.length = 32, .query_heads = 8, .kv_heads = 2, .head_size = 24};
+        c.kind = MaskKind::kLocalSliding;
+        c.window = window;
+        c.placement = placement;
+        c.ring = shape.ring;
+        c.ulysses = shape.ulysses;
+        c.gather = shape.gather;
+        check<float>(c);
+      }
+    }
+  }
+}
+
+// The whole result of a call, in natural order.
+Whole whole_result(const Case& c, const std::function<void(Whole&)>& change) {
+  Whole whole(c);
+  change(whole);
+  std::mutex mutex;
+  run_on_threads(c.ring * c.ulysses,
+                 [&](Group& world) { run_rank<float>(c, world, whole, mutex); });
+  return whole;
+}
+
+TEST(ParallelAttention, ADocumentDoesNotNoticeAnother) {
+  for (const Shape& shape : kShapes) {
+    for (PlacementKind placement : kPlacements) {
+      Case c;
+      c.segments = documents({1, 47}, c.length);
+      c.placement = placement;
+      c.ring = shape.ring;
+      c.ulysses = shape.ulysses;
+      c.gather = shape.gather;
+      SCOPED_TRACE(c.name());
+      const Whole before = whole_result(c, [](Whole&) {});
+      const Whole after = whole_result(c, [&](Whole& whole) {  // token 0, the first document
+        for (int64_t i = 0; i < c.kv_heads * c.head_size; ++i) {
+          whole.k[i] += 5;
+          whole.v[i] -= 3;
+        }
+      });
+      const int64_t first = c.query_heads * c.head_size;
+      EXPECT_NE(after.out[0], before.out[0]);
+      EXPECT_TRUE(
+          std::equal(before.out.begin() + first, before.out.end(), after.out.begin() + first));
+      EXPECT_TRUE(std::equal(before.dq.begin() + first, before.dq.end(), after.dq.begin() + first));
     }
   }
 }

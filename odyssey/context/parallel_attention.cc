@@ -23,11 +23,19 @@ ParallelAttention<T>::ParallelAttention(const AttentionLayout& layout,
   ODYSSEY_CHECK(ring.size() == layout.ring_size() && ulysses.size() == layout.ulysses_size(),
                 "groups of {}x{} for a layout of {}x{}", ring.size(), ulysses.size(),
                 layout.ring_size(), layout.ulysses_size());
-  for (int block = 0; block < layout.ring_size(); ++block) {
-    runs_.push_back(layout.placement.ring_block(block));
-  }
+  make_runs();
   make_options(options);
   make_buffers();
+}
+
+template <class T>
+void ParallelAttention<T>::make_runs() {
+  runs_.resize(layout_.ring_size());
+  for (int block = 0; block < layout_.ring_size(); ++block) {
+    runs_[block].clear();
+    if (layout_.rows.empty()) runs_[block].push_back(layout_.placement.ring_block(block));
+    for (const Placement& row : layout_.rows) runs_[block].push_back(row.ring_block(block));
+  }
 }
 
 template <class T>
@@ -130,13 +138,19 @@ void ParallelAttention<T>::set_segments(std::span<const int32_t> segments) {
   const int64_t length = layout_.placement.sequence_length();
   ODYSSEY_CHECK(segments.empty() || static_cast<int64_t>(segments.size()) == layout_.batch * length,
                 "{} segment ids for {} rows of {}", segments.size(), layout_.batch, length);
-  segments_.resize(runs_.size());
-  for (size_t block = 0; block < runs_.size(); ++block) {
-    const int64_t count = count_rows(runs_[block]);
+  if (layout_.placement.kind() == PlacementKind::kPerDocument) {
+    layout_.rows = row_placements(layout_.placement, layout_.batch, segments);
+    make_runs();
+    forward_steps_ = forward_schedule(layout_, ring_.rank(), ulysses_.rank());
+    backward_steps_ = backward_schedule(layout_, ring_.rank(), ulysses_.rank());
+  }
+  segments_.resize(layout_.ring_size());
+  for (int block = 0; block < layout_.ring_size(); ++block) {
+    const int64_t count = layout_.placement.ring_block_rows(block);
     segments_[block].resize(segments.empty() ? 0 : layout_.batch * count);
     if (segments.empty()) continue;
     for (int64_t row = 0; row < layout_.batch; ++row) {
-      take_rows(runs_[block], segments.subspan(row * length, length),
+      take_rows(runs_of(block, row), segments.subspan(row * length, length),
                 std::span(segments_[block]).subspan(row * count, count));
     }
   }
@@ -174,7 +188,7 @@ View<float, 4> ParallelAttention<T>::gradient_tensor(int block, bool value) {
 template <class T>
 BlockMask ParallelAttention<T>::mask(int block, int64_t row) const {
   const auto rows_of = [&](int b) {
-    BlockRows rows{runs_[b], {}};
+    BlockRows rows{runs_of(b, row), {}};
     if (!segments_.empty() && !segments_[b].empty()) {
       const size_t count = segments_[b].size() / layout_.batch;
       rows.segments = std::span(segments_[b]).subspan(row * count, count);

@@ -33,7 +33,8 @@ class ParallelAttention {
                     Group& ring, Group& ulysses);
 
   // Documents of the rows that follow: segment ids [B, S] in natural token order, the same on every
-  // rank; empty: one document a row, no padding.
+  // rank; empty: one document a row, no padding. With a kPerDocument placement they also say where
+  // the tokens sit: row_placements (sequence/placement.h) says it to the caller.
   void set_segments(std::span<const int32_t> segments);
 
   // q, out: [B, T, H, D]; k, v: [B, T, K, D]; T the rows of this rank, in storage order. q and out
@@ -70,6 +71,10 @@ class ParallelAttention {
 
   void make_buffers();
   void make_options(const ParallelAttentionOptions& options);
+  void make_runs();
+  const std::vector<Run>& runs_of(int block, int64_t row) const {
+    return runs_[block][runs_[block].size() == 1 ? 0 : row];
+  }
   View<T, 4> block_tensor(int block, bool value) const;  // K or V of a block that is here
   View<float, 4> gradient_tensor(int block, bool value);
   float* gradient_of(int block);
@@ -96,8 +101,10 @@ class ParallelAttention {
   std::vector<float> sinks_;                // of this rank's heads
   std::unique_ptr<HeadExchange> exchange_;  // null for U = 1
 
-  std::vector<std::vector<Run>> runs_;          // of every ring block
-  std::vector<std::vector<int32_t>> segments_;  // [B, rows] of every ring block, or empty
+  // Of every ring block: where its rows sit, once, or for each batch row where these differ; and
+  // their segment ids [B, rows], or empty.
+  std::vector<std::vector<std::vector<Run>>> runs_;
+  std::vector<std::vector<int32_t>> segments_;
 
   // K/V blocks. own_ is kept from forward to backward; travel_ take turns; all_ is the gathered
   // form.

@@ -93,7 +93,8 @@ Result run(RunConfig config, int ring, int ulysses, bool gather, PlacementKind p
 
     const DenseRow whole = row();
     const std::vector<Run> runs =
-        decoder.layout().placement.local_rows(mesh.ring_index(), mesh.ulysses_index());
+        row_placements(decoder.layout().placement, 1, whole.segments)[0].local_rows(
+            mesh.ring_index(), mesh.ulysses_index());
     const auto take = [&](const std::vector<int32_t>& from) {
       std::vector<int32_t> part(count_rows(runs));
       take_rows(runs, from, part);
@@ -150,6 +151,7 @@ void expect_gradients(const RunConfig& config) {
   compare(run(config, 4, 2, false, PlacementKind::kDualChunkSwap), "usp 4x2");
   compare(run(config, 3, 1, false, PlacementKind::kStriped), "ring 3");
   compare(run(config, 1, 4, false, PlacementKind::kContiguous), "ulysses 4");
+  compare(run(config, 3, 2, false, PlacementKind::kPerDocument), "usp 3x2 per document");
   compare(run(config, 5, 1, true, PlacementKind::kDualChunkSwap), "all_gather 5");
 }
 

@@ -137,7 +137,7 @@ class Game {
   void attend(Player& player, const Step& step) {
     if (!player.blocks.contains(step.block))
       fail(player, step, "attends to a block it does not have");
-    if (step.pairs != visible_pairs(player.r, step.block))
+    if (step.pairs != visible_pairs(layout_, player.r, step.block))
       fail(player, step, "wrong number of pairs");
     ++player.attended[step.block];
     if (backward_) player.gradients[step.block].insert(player.r);
@@ -193,12 +193,6 @@ class Game {
     return true;
   }
 
-  int64_t visible_pairs(int r, int block) const {
-    const std::vector<Run> queries = layout_.placement.ring_block(r);
-    const std::vector<Run> keys = layout_.placement.ring_block(block);
-    return count_visible_pairs({{queries, {}}, {keys, {}}, layout_.kind, layout_.window});
-  }
-
   std::string final_fault() {
     const int ring = layout_.ring_size();
     for (Player& player : players_) {
@@ -207,7 +201,7 @@ class Game {
         return fault_;
       }
       for (int block = 0; block < ring; ++block) {
-        const int times = visible_pairs(player.r, block) > 0 ? 1 : 0;
+        const int times = visible_pairs(layout_, player.r, block) > 0 ? 1 : 0;
         if (player.attended[block] != times) {
           return fmt::format(
               "ring rank {}, Ulysses rank {}: attends {} times to block {}, should {}", player.r,
@@ -217,7 +211,7 @@ class Game {
       if (!backward_) continue;
       std::multiset<int> everyone;
       for (int r = 0; r < ring; ++r) {
-        if (visible_pairs(r, player.r) > 0) everyone.insert(r);
+        if (visible_pairs(layout_, r, player.r) > 0) everyone.insert(r);
       }
       if (player.gradients[player.r] != everyone) {
         return fmt::format(

@@ -4,6 +4,7 @@
 // its query heads. Where several ranks share a KV head, its gradients are summed when they come
 // home.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "odyssey/base/error.h"
@@ -29,6 +30,20 @@ class HeadMap {
   int64_t kv_count(int u) const {
     if (query_count(u) == 0) return 0;
     return (query_begin(u) + query_count(u) - 1) / queries_per_kv() + 1 - kv_begin(u);
+  }
+  // Heads of the rank that has most over the mean: 1 is even.
+  double query_imbalance() const {
+    return static_cast<double>(query_count(0)) * ulysses_size_ / static_cast<double>(query_heads_);
+  }
+  // The same of key/value heads. Copies count: 8 / 1 heads on 8 ranks are even, though each rank
+  // works with a copy.
+  double kv_imbalance() const {
+    int64_t most = 0, all = 0;
+    for (int u = 0; u < ulysses_size_; ++u) {
+      most = std::max(most, kv_count(u));
+      all += kv_count(u);
+    }
+    return static_cast<double>(most) * ulysses_size_ / static_cast<double>(all);
   }
   // Index of the first owned query head within its group (AttentionOptions::phase).
   int64_t phase(int u) const { return query_begin(u) % queries_per_kv(); }

@@ -56,6 +56,14 @@ TEST(HeadMap, EveryQueryHeadHasOneOwnerThatAlsoHasItsKvHead) {
   }
 }
 
+TEST(HeadMap, SaysHowUnevenTheLoadIs) {
+  EXPECT_EQ(HeadMap(8, 4, 4).query_imbalance(), 1);
+  EXPECT_EQ(HeadMap(8, 1, 8).kv_imbalance(), 1);                        // a copy each
+  EXPECT_DOUBLE_EQ(HeadMap(9, 3, 4).query_imbalance(), 3 / (9.0 / 4));  // 3 2 2 2
+  EXPECT_DOUBLE_EQ(HeadMap(9, 3, 4).kv_imbalance(), 2 / (5.0 / 4));     // 1 1 2 1
+  EXPECT_DOUBLE_EQ(HeadMap(5, 1, 3).query_imbalance(), 6.0 / 5);
+}
+
 TEST(Schedule, OneRankOnlyAttends) {
   EXPECT_EQ(kinds(forward_schedule(make_layout(1, 1), 0, 0)),
             std::vector<StepKind>{StepKind::kAttend});
@@ -113,12 +121,19 @@ TEST(Checker, ProvesEveryLayoutOfTheFamily) {
       for (bool gather : {false, true}) {
         for (int64_t length : {1, 7, 64, 61}) {
           for (auto kind : {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap,
-                            PlacementKind::kStriped}) {
+                            PlacementKind::kStriped, PlacementKind::kPerDocument}) {
             for (auto mask :
                  {MaskKind::kCausal, MaskKind::kFull, MaskKind::kLocalSliding, MaskKind::kChunk}) {
               AttentionLayout layout = make_layout(ring, ulysses, gather, length, kind);
               layout.kind = mask;
               layout.window = 5;
+              if (kind == PlacementKind::kPerDocument) {
+                std::vector<int32_t> segments(length * 3, 1);  // the third row: one document
+                for (int64_t i = 0; i < 2 * length; ++i) {
+                  segments[i] = static_cast<int32_t>(i < length ? i / 10 : i % 7 == 0);
+                }
+                layout.rows = row_placements(layout.placement, 3, segments);
+              }
               ASSERT_EQ(find_fault(layout), "")
                   << ring << "x" << ulysses << " gather=" << gather << " S=" << length;
             }

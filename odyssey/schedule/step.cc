@@ -58,10 +58,7 @@ class Builder {
   }
 
   void attend(int block) {
-    const std::vector<Run> queries = layout_.placement.ring_block(r_);
-    const std::vector<Run> keys = layout_.placement.ring_block(block);
-    const int64_t pairs =
-        count_visible_pairs({{queries, {}}, {keys, {}}, layout_.kind, layout_.window});
+    const int64_t pairs = visible_pairs(layout_, r_, block);
     if (pairs > 0) add({StepKind::kAttend, -1, -1, block, -1, 0, 0, pairs});
   }
 
@@ -160,6 +157,17 @@ class Builder {
 };
 
 }  // namespace
+
+int64_t visible_pairs(const AttentionLayout& layout, int r, int block) {
+  int64_t pairs = 0;
+  const auto add = [&](const Placement& row) {
+    const std::vector<Run> queries = row.ring_block(r), keys = row.ring_block(block);
+    pairs += count_visible_pairs({{queries, {}}, {keys, {}}, layout.kind, layout.window});
+  };
+  if (layout.rows.empty()) add(layout.placement);
+  for (const Placement& row : layout.rows) add(row);
+  return pairs;
+}
 
 std::string name_of(StepKind kind) {
   switch (kind) {

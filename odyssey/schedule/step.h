@@ -26,6 +26,9 @@ struct AttentionLayout {
   int64_t element_bytes = 4;  // of q, k, v, out on the wire; dk and dv always travel in fp32
   MaskKind kind = MaskKind::kCausal;
   int64_t window = 0;
+  // Where the tokens of each batch row sit, B entries of the same sizes as `placement`; empty: all
+  // rows as `placement`. Only kPerDocument rows differ (sequence/placement.h, row_placements).
+  std::vector<Placement> rows = {};
 
   int ring_size() const { return placement.ring_size(); }
   int ulysses_size() const { return placement.ulysses_size(); }
@@ -34,6 +37,10 @@ struct AttentionLayout {
     return batch * placement.ring_block_rows(r) * heads.kv_count(u) * head_size;
   }
 };
+
+// Visible pairs of the queries of ring block r and the keys of `block`, segments not considered: of
+// one batch row, or of all of them where they differ.
+int64_t visible_pairs(const AttentionLayout& layout, int r, int block);
 
 enum class StepKind {
   kExchangeIn,       // Ulysses all-to-all: all heads of some tokens -> some heads of all tokens
@@ -55,7 +62,7 @@ struct Step {
   int arriving = -1;       // ring block
   int64_t bytes_sent = 0;  // by this rank to others; 0 for steps that only wait
   int64_t bytes_received = 0;
-  int64_t pairs = 0;  // visible (query, key) pairs of kAttend, segments not considered
+  int64_t pairs = 0;  // visible_pairs of kAttend
 };
 
 // The steps of ring rank r, Ulysses rank u. Pure: same input, same list.
