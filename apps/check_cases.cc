@@ -11,6 +11,7 @@
 #include "odyssey/comm/broadcast.h"
 #include "odyssey/kernels/dense_attention.h"
 #include "odyssey/schedule/checker.h"
+#include "odyssey/sequence/balance.h"
 
 namespace odyssey {
 namespace {
@@ -270,19 +271,31 @@ CheckResult run_check_case(const CheckCase& check_case, Group& world, Group& alo
   return result;
 }
 
-double work_imbalance(const AttentionLayout& layout) {
-  double most = 0, sum = 0;
-  for (int r = 0; r < layout.ring_size(); ++r) {
-    int64_t pairs = 0;
-    for (const Step& step : forward_schedule(layout, r, 0)) pairs += step.pairs;
-    for (int u = 0; u < layout.ulysses_size(); ++u) {
-      const auto work = static_cast<double>(pairs * layout.heads.query_count(u));
-      most = std::max(most, work);
-      sum += work;
+WorkBalance work_balance(const AttentionLayout& layout, std::span<const int32_t> segments) {
+  const RingWork work = count_ring_work(row_placements(layout.placement, layout.batch, segments),
+                                        segments, layout.kind, layout.window);
+  const double heads = layout.heads.query_imbalance();
+  return {work.imbalance() * heads, work.step_imbalance() * heads};
+}
+
+std::vector<int32_t> mixed_documents(int64_t batch, int64_t length) {
+  constexpr int kDocuments = 20;
+  const Random random(1, 5);
+  std::vector<int32_t> segments;
+  for (int64_t b = 0; b < batch; ++b) {
+    std::vector<double> ends(1, 0);
+    for (int d = 0; d < kDocuments; ++d) {
+      const auto draw = static_cast<uint64_t>(b * kDocuments + d);
+      ends.push_back(ends.back() + std::exp(random.normal(draw)));
+    }
+    int32_t document = 1;
+    for (int64_t i = 0; i < length; ++i) {
+      const double place = static_cast<double>(i) / static_cast<double>(length) * ends.back();
+      while (document < kDocuments && place >= ends[document]) ++document;
+      segments.push_back(document);
     }
   }
-  const double mean = sum / (layout.ring_size() * layout.ulysses_size());
-  return mean == 0 ? 1 : most / mean;
+  return segments;
 }
 
 }  // namespace odyssey

@@ -2,6 +2,8 @@
 // What `odyssey check` tries on a layout: small attention calls with masks and lengths that hurt,
 // each compared with dense attention in fp64.
 #pragma once
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,8 +45,15 @@ inline constexpr double kBfloat16LseTolerance = 2e-4;
 // Collective over `world`; `alone` is a group of this rank only. The result is on rank 0.
 CheckResult run_check_case(const CheckCase& check_case, Group& world, Group& alone);
 
-// Work of the busiest rank over the mean, counted in visible (query, key) pairs; segments are not
-// considered. 1 is perfect.
-double work_imbalance(const AttentionLayout& layout);
+// Attention work of the busiest rank over the mean, counted in visible (query, key) pairs times
+// heads; 1 is perfect. In all, and where ring ranks wait for each other after every hop.
+struct WorkBalance {
+  double total = 1, by_hop = 1;
+};
+// segments [B, S], or empty: one document a row.
+WorkBalance work_balance(const AttentionLayout& layout, std::span<const int32_t> segments);
+
+// Segment ids [B, S] of full rows of 20 documents of mixed lengths (a log-normal distribution).
+std::vector<int32_t> mixed_documents(int64_t batch, int64_t length);
 
 }  // namespace odyssey

@@ -24,6 +24,13 @@ void print_start(const RunConfig& config) {
   fmt::print("{}layout: {}\n", describe_notes(config), describe(config.parallel));
   fmt::print("heads: H {} K {} D {}; {}; kernels: {}\n", model.query_heads, model.kv_heads,
              model.head_size, name_of(model.data_type), name_of(isa_in_use()));
+  const HeadMap heads(model.query_heads, model.kv_heads, config.parallel.ulysses_size);
+  int64_t most_keys = 0;
+  for (int u = 0; u < heads.ulysses_size(); ++u) most_keys = std::max(most_keys, heads.kv_count(u));
+  fmt::print(
+      "heads of a rank: at most {} query, {} key/value; busiest rank {:.2f} x and {:.2f} x the "
+      "mean\n",
+      heads.query_count(0), most_keys, heads.query_imbalance(), heads.kv_imbalance());
 }
 
 // The layout at its own length. True when the schedule is right.
@@ -35,10 +42,16 @@ bool print_schedule(const RunConfig& config, AttentionProblem problem) {
     fmt::print("schedule at S {}: FAILED: {}\n", problem.length, fault);
     return false;
   }
+  const WorkBalance one = work_balance(layout, {});
   fmt::print(
       "schedule at S {}: every visible pair exactly once, no rank waits for ever; "
       "busiest rank {:.2f} x the mean work\n",
-      problem.length, work_imbalance(layout));
+      problem.length, one.total);
+  const WorkBalance mixed = work_balance(layout, mixed_documents(layout.batch, problem.length));
+  fmt::print(
+      "balance: hop by hop {:.2f} x; rows of 20 documents of mixed lengths {:.2f} x, hop by hop "
+      "{:.2f} x\n",
+      one.by_hop, mixed.total, mixed.by_hop);
   return true;
 }
 

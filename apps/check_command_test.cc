@@ -40,5 +40,23 @@ TEST(CheckCommand, SaysHowWellTheWorkIsShared) {
               HasSubstr("busiest rank 1.75 x the mean"));
 }
 
+TEST(CheckCommand, SaysHowPackedRowsAndHeadsAreShared) {
+  const std::string words =
+      "check base_num_query_heads=9 base_num_kv_heads=3 head_dim=4 max_target_length=16384 "
+      "context_parallel_strategy=usp ici_context_parallelism=8 "
+      "ici_context_usp_ulysses_parallelism=4 dtype=float32 per_device_batch_size=0.03125 "
+      "context_parallel_reorder_strategy=";
+  const std::string heads =
+      "heads of a rank: at most 3 query, 2 key/value; busiest rank 1.33 x and 1.60 x the mean";
+  const std::string even = run_program(words + "per_document").out;
+  EXPECT_THAT(even, HasSubstr(heads));
+  // 4/3 from the heads.
+  EXPECT_THAT(even, HasSubstr("balance: hop by hop 1.33 x; rows of 20 documents of mixed lengths "
+                              "1.33 x, hop by hop 1.3"));
+  EXPECT_THAT(run_program(words + "dual_chunk_swap").out,
+              testing::ContainsRegex("hop by hop 1.33 x; rows of 20 documents of mixed lengths "
+                                     "[2-9]"));
+}
+
 }  // namespace
 }  // namespace odyssey

@@ -153,6 +153,11 @@ std::string start_block(const RunConfig& config, const StartReport& report) {
                       model.head_size, name_of(model.data_type));
   text += fmt::format("layout: {}\n", report.layout);
   text += fmt::format("data: {}\n", report.dataset);
+  if (config.parallel.ring_size > 1) {
+    text += fmt::format(
+        "balance: first batch, busiest rank {:.2f} x the mean attention work, {:.2f} hop by hop\n",
+        report.imbalance, report.step_imbalance);
+  }
   text += fmt::format("step: {} x {} tokens", data.global_batch_rows, data.sequence_length);
   if (data.gradient_accumulation_steps != 1) {
     text += fmt::format(" x {} micro-batches", data.gradient_accumulation_steps);

@@ -50,7 +50,8 @@ TEST(TrainCommand, PrintsStartStepsAndEnd) {
   EXPECT_EQ(result.err, "");  // no progress line where there is no terminal
   for (const char* part :
        {"model: default, 459 thousand parameters", "layout: usp: ring 4 x ulysses 2",
-        "data: synthetic", "8 ranks, 1 OpenMP thread each", "of it attention", " held",
+        "data: synthetic", "balance: first batch, busiest rank 1.00 x the mean attention work",
+        "8 ranks, 1 OpenMP thread each", "of it attention", " held",
         "note: no effect here: sa_block_q\n", "completed step: 0, ", "completed step: 2, ",
         "done: 3 steps, median step "}) {
     EXPECT_THAT(result.out, HasSubstr(part));

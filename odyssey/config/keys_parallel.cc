@@ -30,8 +30,10 @@ std::vector<Key> parallel_keys() {
           "ranks that hold other rows and a part of the weights; -1 takes the ranks that are left"),
       flag("context_parallel_load_balance", "true",
            "place tokens so that ranks have equal work under a causal mask"),
-      choice("context_parallel_reorder_strategy", "auto", {"auto", "dual_chunk_swap", "striped"},
-             "the balanced placement; auto = dual_chunk_swap"),
+      choice("context_parallel_reorder_strategy", "auto",
+             {"auto", "dual_chunk_swap", "striped", "per_document"},
+             "balanced placement; auto: the cheapest by count, also for packed rows "
+             "(docs/strategies.md)"),
       only({"context"}, "Other axes cannot take the place of the context axis.",
            text("context_sharding", "context", "the axis that cuts the sequence")),
       only(

@@ -11,8 +11,15 @@
 
 namespace odyssey {
 
+// What is known of a row before there are any data.
+struct RowShape {
+  int64_t length = 0;              // S; 0: not known yet
+  bool several_documents = false;  // rows are packed
+};
+
 // Axes, strategy and placement. Adds to `notes` what the user should know.
-ParallelConfig resolve_parallel(const Settings& settings, MaskKind mask, int64_t available_ranks,
+ParallelConfig resolve_parallel(const Settings& settings, const ModelConfig& model,
+                                const RowShape& row, int64_t available_ranks,
                                 std::vector<std::string>& notes);
 
 // Fills in data type, mask, window, cap and scale: what an attention call needs beside shapes.

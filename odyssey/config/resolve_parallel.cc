@@ -5,6 +5,7 @@
 
 #include "odyssey/base/error.h"
 #include "odyssey/config/resolve.h"
+#include "odyssey/sequence/balance.h"
 
 namespace odyssey {
 namespace {
@@ -94,8 +95,15 @@ void split_context(const Settings& settings, const Sizes& sizes, ParallelConfig&
   parallel.outer_gather = parallel.strategy == Strategy::kAllGather;
 }
 
+// Even for rows of many documents: docs/strategies.md has the counts.
+PlacementKind packed_placement(MaskKind mask) {
+  const bool has_window = mask == MaskKind::kLocalSliding || mask == MaskKind::kChunk;
+  return has_window ? PlacementKind::kStriped : PlacementKind::kPerDocument;
+}
+
 PlacementKind choose_placement(const Settings& settings, const ParallelConfig& parallel,
-                               MaskKind mask, std::vector<std::string>& notes) {
+                               const ModelConfig& model, const RowShape& row,
+                               std::vector<std::string>& notes) {
   const bool wants_balance = settings.flag("context_parallel_load_balance");
   const std::string& order = settings.text("context_parallel_reorder_strategy");
   // A default, or a base.yml that repeats it, is no wish.
@@ -106,7 +114,8 @@ PlacementKind choose_placement(const Settings& settings, const ParallelConfig& p
     notes.emplace_back(
         "ulysses keeps the placement contiguous: every rank has equal work already, so "
         "context_parallel_load_balance and context_parallel_reorder_strategy change nothing");
-  } else if (mask == MaskKind::kFull && is_explicit) {
+  } else if (model.mask == MaskKind::kFull && is_explicit && order != "per_document" &&
+             !(order == "auto" && row.several_documents)) {
     notes.emplace_back(
         "attention_type=full keeps the placement contiguous: every rank has equal work already, so "
         "context_parallel_load_balance and context_parallel_reorder_strategy change nothing");
@@ -117,15 +126,19 @@ PlacementKind choose_placement(const Settings& settings, const ParallelConfig& p
                     "context_parallel_load_balance=false",
                     order));
   }
-  if (!wants_balance || parallel.ring_size == 1 || mask == MaskKind::kFull) {
-    return PlacementKind::kContiguous;
-  }
-  return order == "striped" ? PlacementKind::kStriped : PlacementKind::kDualChunkSwap;
+  if (!wants_balance || parallel.ring_size == 1) return PlacementKind::kContiguous;
+  if (order == "per_document") return PlacementKind::kPerDocument;
+  if (order == "auto" && row.several_documents) return packed_placement(model.mask);
+  if (model.mask == MaskKind::kFull) return PlacementKind::kContiguous;
+  if (order == "striped") return PlacementKind::kStriped;
+  if (order == "dual_chunk_swap") return PlacementKind::kDualChunkSwap;
+  return cheapest_placement(row.length, parallel.ring_size, model.mask, model.window);
 }
 
 }  // namespace
 
-ParallelConfig resolve_parallel(const Settings& settings, MaskKind mask, int64_t available_ranks,
+ParallelConfig resolve_parallel(const Settings& settings, const ModelConfig& model,
+                                const RowShape& row, int64_t available_ranks,
                                 std::vector<std::string>& notes) {
   if (available_ranks < 0 || available_ranks > kMostRanks) {
     throw user_error("ranks", fmt::format("1 to {}", kMostRanks),
@@ -137,7 +150,7 @@ ParallelConfig resolve_parallel(const Settings& settings, MaskKind mask, int64_t
   parallel.data = static_cast<int>(sizes[kData]);
   parallel.fsdp = static_cast<int>(sizes[kFsdp]);
   split_context(settings, sizes, parallel);
-  parallel.placement = choose_placement(settings, parallel, mask, notes);
+  parallel.placement = choose_placement(settings, parallel, model, row, notes);
   return parallel;
 }
 

@@ -112,10 +112,10 @@ uint64_t hash_of(const std::string& text) {
 }
 
 // What training and the attention call have in common.
-RunConfig make_common(const Settings& settings, int64_t available_ranks) {
+RunConfig make_common(const Settings& settings, const RowShape& row, int64_t available_ranks) {
   RunConfig config;
   resolve_attention(settings, config.model, config.notes);
-  config.parallel = resolve_parallel(settings, config.model.mask, available_ranks, config.notes);
+  config.parallel = resolve_parallel(settings, config.model, row, available_ranks, config.notes);
   config.comm_timeout_seconds = settings.real("comm_timeout_seconds");
   config.keys_without_effect = settings.without_effect();
   config.hash = hash_of(fmt::format(
@@ -129,7 +129,11 @@ RunConfig make_common(const Settings& settings, int64_t available_ranks) {
 RunConfig make_run_config(const std::string& yml_path, std::span<const std::string> key_values,
                           int64_t available_ranks) {
   const Settings settings = make_settings(yml_path, key_values, true);
-  RunConfig config = make_common(settings, available_ranks);
+  const bool is_text = settings.text("dataset_type") == "text";
+  const RowShape row = {
+      settings.integer("max_target_length"),
+      settings.flag("packing") && (is_text || settings.integer("max_segments_per_seq") >= 2)};
+  RunConfig config = make_common(settings, row, available_ranks);
   resolve_model(settings, config.model);
   config.data = resolve_data(settings, config.parallel);
   config.optimizer = resolve_optimizer(settings);
@@ -145,7 +149,7 @@ RunConfig make_run_config(const std::string& yml_path, std::span<const std::stri
 }
 
 RunConfig make_attention_config(std::span<const std::string> key_values, int64_t available_ranks) {
-  return make_common(make_settings("", key_values, false), available_ranks);
+  return make_common(make_settings("", key_values, false), {}, available_ranks);
 }
 
 }  // namespace odyssey

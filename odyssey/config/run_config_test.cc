@@ -156,7 +156,37 @@ TEST(Layout, PlacementFollowsBalanceAndMask) {
   EXPECT_EQ(placement({"context_parallel_reorder_strategy=dual_chunk_swap"}),
             PlacementKind::kDualChunkSwap);
   EXPECT_EQ(placement({"attention_type=full"}), PlacementKind::kContiguous);
+  EXPECT_EQ(placement({"context_parallel_reorder_strategy=per_document"}),
+            PlacementKind::kPerDocument);
+}
+
+TEST(Layout, AutoCountsWhichPlacementIsCheapest) {
+  const auto placement = [](Words words) {
+    words.push_back("ici_context_parallelism=4");
+    return configure(words).parallel.placement;
+  };
+  EXPECT_EQ(placement({}), PlacementKind::kDualChunkSwap);
+  // A narrow window is even as it is, and needs fewer blocks when neighbours stay together.
   EXPECT_EQ(placement({"attention_type=local_sliding", "sliding_window_size=8"}),
+            PlacementKind::kContiguous);
+  EXPECT_EQ(placement({"attention_type=local_sliding", "sliding_window_size=2048"}),
+            PlacementKind::kDualChunkSwap);
+  // Packed rows.
+  for (const char* mask : {"attention_type=global", "attention_type=full"}) {
+    EXPECT_EQ(placement({mask, "max_segments_per_seq=4"}), PlacementKind::kPerDocument);
+    EXPECT_EQ(placement({mask, "dataset_type=text", "text_path=x"}), PlacementKind::kPerDocument);
+  }
+  EXPECT_EQ(placement({"max_segments_per_seq=4", "attention_type=local_sliding",
+                       "sliding_window_size=8"}),
+            PlacementKind::kStriped);
+  EXPECT_EQ(placement({"max_segments_per_seq=4", "packing=false"}), PlacementKind::kDualChunkSwap);
+  EXPECT_EQ(placement({"max_segments_per_seq=4", "context_parallel_load_balance=false"}),
+            PlacementKind::kContiguous);
+  // Nothing is known of the rows of an attention call.
+  EXPECT_EQ(make_attention_config(Words{"ici_context_parallelism=4", "attention_type=local_sliding",
+                                        "sliding_window_size=8"},
+                                  0)
+                .parallel.placement,
             PlacementKind::kDualChunkSwap);
 }
 

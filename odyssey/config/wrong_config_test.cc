@@ -192,8 +192,8 @@ TEST(WrongConfig, Layouts) {
        "key of this axis."},
       {{"context_parallel_reorder_strategy=zigzag"},
        0,
-       "context_parallel_reorder_strategy: expected auto, dual_chunk_swap or striped, got zigzag. "
-       "The default is auto."},
+       "context_parallel_reorder_strategy: expected auto, dual_chunk_swap, striped or "
+       "per_document, got zigzag. The default is auto."},
       {{"context_sharding=expert"},
        0,
        "context_sharding: expected context, got expert. Other axes cannot take the place of the "

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "odyssey/base/buffer.h"
 #include "odyssey/base/parallel_for.h"
@@ -12,6 +14,7 @@
 #include "odyssey/data/dataset.h"
 #include "odyssey/kernels/isa.h"
 #include "odyssey/model/decoder.h"
+#include "odyssey/sequence/balance.h"
 #include "odyssey/sequence/shard.h"
 #include "odyssey/train/fault_drill.h"
 #include "odyssey/train/flops.h"
@@ -27,13 +30,17 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The rows of this rank of whole rows [B, S].
-LocalBatch cut(const Batch& batch, const std::vector<Run>& runs) {
-  const int64_t rows = count_rows(runs), length = batch.sequence_length;
+// The rows of ring rank r, Ulysses rank u of whole rows [B, S].
+LocalBatch cut(const Batch& batch, const Placement& placement, int r, int u) {
+  const int64_t rows = placement.local_count(r, u), length = batch.sequence_length;
+  std::vector<std::vector<Run>> runs;  // of each batch row
+  for (const Placement& row : row_placements(placement, batch.rows, batch.segments)) {
+    runs.push_back(row.local_rows(r, u));
+  }
   const auto take = [&](const std::vector<int32_t>& whole) {
     std::vector<int32_t> part(batch.rows * rows);
     for (int64_t b = 0; b < batch.rows; ++b) {
-      take_rows(runs, std::span(whole).subspan(b * length, length),
+      take_rows(runs[b], std::span(whole).subspan(b * length, length),
                 std::span(part).subspan(b * rows, rows));
     }
     return part;
@@ -62,10 +69,10 @@ class Trainer {
         dataset_(make_dataset(config.data, config.model.vocabulary)),
         decoder_(config, mesh_),
         optimizer_(config.optimizer, static_cast<int64_t>(decoder_.parameters().weights().size()),
-                   mesh_.shard()),
-        runs_(decoder_.layout().placement.local_rows(mesh_.ring_index(), mesh_.ulysses_index())) {}
+                   mesh_.shard()) {}
 
   void run() {
+    first_batch_ = read_batch();
     barrier(world_);
     if (world_.rank() == 0) observer_.started(start_report());
     FinishReport finish;
@@ -102,7 +109,20 @@ class Trainer {
     report.bytes_held = buffer_bytes_alive();
     report.attention_bytes_per_layer = bytes_sent(forward_schedule(decoder_.layout(), 0, 0)) +
                                        bytes_sent(backward_schedule(decoder_.layout(), 0, 0));
+    const AttentionLayout& layout = decoder_.layout();
+    const RingWork work = count_ring_work(
+        row_placements(layout.placement, first_batch_->rows, first_batch_->segments),
+        first_batch_->segments, layout.kind, layout.window);
+    report.imbalance = work.imbalance();
+    report.step_imbalance = work.step_imbalance();
     return report;
+  }
+
+  // The whole rows of this rank's batch slice; the first ones were read for the start report.
+  Batch read_batch() {
+    if (first_batch_) return *std::exchange(first_batch_, std::nullopt);
+    const int64_t rows = batch_rows_of_slice(config_);
+    return dataset_->next(mesh_.batch_index() * rows, rows);
   }
 
   StepReport train_step(int64_t step) {
@@ -111,8 +131,8 @@ class Trainer {
     parameters.start_gradients();
     double sums[2] = {0, 0};  // loss, weight
     for (int64_t micro = 0; micro < config_.data.gradient_accumulation_steps; ++micro) {
-      const int64_t rows = batch_rows_of_slice(config_);
-      const LocalBatch batch = cut(dataset_->next(mesh_.batch_index() * rows, rows), runs_);
+      const LocalBatch batch =
+          cut(read_batch(), decoder_.layout().placement, mesh_.ring_index(), mesh_.ulysses_index());
       fault_drill(world_.rank(), step);
       const LossSum sum = decoder_.forward_backward(batch);
       sums[0] += sum.loss;
@@ -169,7 +189,7 @@ class Trainer {
   std::unique_ptr<Dataset> dataset_;
   Decoder<T> decoder_;
   Optimizer optimizer_;
-  std::vector<Run> runs_;
+  std::optional<Batch> first_batch_;
 };
 
 }  // namespace

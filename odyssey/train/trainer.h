@@ -22,6 +22,9 @@ struct StartReport {
   double attention_share = 0;             // of those, in [0, 1]
   int64_t bytes_held = 0;                 // buffers of this process (thread ranks: of all ranks)
   int64_t attention_bytes_per_layer = 0;  // sent by rank 0 in one forward and backward of one layer
+  // Attention work of the first batch: busiest ring rank over the mean, in all and where ranks wait
+  // for each other after each hop (sequence/balance.h).
+  double imbalance = 1, step_imbalance = 1;
 };
 
 // One finished step. Sums and norms are over all ranks.

@@ -89,8 +89,8 @@ TEST_F(Training, LossFallsAndIsTheSameOnEveryLayout) {
   const Recorder one = run(config_);
   EXPECT_NEAR(one.steps[0].loss, std::log(256.0), 0.1);
   EXPECT_LT(one.steps.back().loss, one.steps[0].loss - 0.3);
-  for (PlacementKind placement :
-       {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap, PlacementKind::kStriped}) {
+  for (PlacementKind placement : {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap,
+                                  PlacementKind::kStriped, PlacementKind::kPerDocument}) {
     for (int ranks : {2, 3, 4, 8}) {
       for (bool gather : {false, true}) {
         SCOPED_TRACE(fmt::format("{} ranks, {}, gather={}", ranks, name_of(placement), gather));
@@ -126,6 +126,9 @@ TEST_F(Training, BatchSlicesAndMicroBatchesChangeNothing) {
     config.parallel.data = data;
     config.parallel.fsdp = fsdp;
     SCOPED_TRACE(fmt::format("data {} fsdp {}", data, fsdp));
+    expect_same(run(config), one);
+    // Several rows a rank, each with documents and a placement of its own.
+    config.parallel.placement = PlacementKind::kPerDocument;
     expect_same(run(config), one);
   }
 }
