@@ -70,9 +70,9 @@ TEST(TrainCommand, MetricsHoldEveryNumberOfEveryStep) {
     for (const char* key :
          {"learning/loss", "learning/lm_loss", "learning/perplexity", "learning/total_weights",
           "learning/grad_norm", "learning/raw_grad_norm", "learning/param_norm",
-          "learning/current_learning_rate", "perf/step_time_seconds", "perf/per_device_tflops",
-          "perf/per_device_tflops_per_sec", "perf/per_device_tokens",
-          "perf/per_device_tokens_per_sec"}) {
+          "learning/current_learning_rate", "learning/max_logits", "learning/qk_clipped_heads",
+          "perf/step_time_seconds", "perf/per_device_tflops", "perf/per_device_tflops_per_sec",
+          "perf/per_device_tokens", "perf/per_device_tokens_per_sec"}) {
       EXPECT_THAT(lines[step], HasSubstr(fmt::format("\"{}\": ", key)));
     }
   }

@@ -70,7 +70,6 @@ void add_compiler_keys(std::vector<Key>& keys) {
   keys.push_back(flag("enable_dropout", "true", "switch of dropout_rate, which is 0 here"));
   keys.push_back(whole("max_position_embeddings", "163840", {1, 1e12}, "of yarn scaling"));
   keys.push_back(whole("original_max_position_embeddings", "4096", {1, 1e12}, "of yarn scaling"));
-  keys.push_back(real("qk_clip_threshold", "100.0", {}, "of use_qk_clip, which is refused"));
 }
 
 void add_logging_keys(std::vector<Key>& keys) {

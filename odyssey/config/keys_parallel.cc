@@ -85,8 +85,6 @@ std::vector<Key> attention_keys() {
            choice("attention", "autoselected", {}, "MaxText's choice of kernel")),
       only({"false"}, "Sinks are not built for training.",
            flag("attention_sink", "false", "one learned extra key a head")),
-      only({"false"}, "Clipping of query and key weights is not built.",
-           flag("use_qk_clip", "false", "rescales query and key weights by the largest score")),
       only({"false"}, "Sparse attention is not built.",
            flag("use_indexer", "false", "sparse attention by a learned index")),
       only({"false"}, "Sparse attention is not built.",

@@ -87,6 +87,29 @@ void resolve_steps(const Settings& settings, RunConfig& config) {
   config.optimizer.schedule_steps = schedule == -1 ? steps : schedule;
 }
 
+// 0 where heads are not clipped.
+double resolve_qk_clip(const Settings& settings, const ModelConfig& model,
+                       std::vector<std::string>& notes) {
+  const double threshold = settings.real("qk_clip_threshold");
+  if (!settings.flag("use_qk_clip")) {
+    if (settings.at("qk_clip_threshold").source == Source::kCommandLine) {
+      notes.push_back(
+          fmt::format("qk_clip_threshold={} changes nothing with use_qk_clip=false", threshold));
+    }
+    return 0;
+  }
+  if (model.qk_norm) {
+    throw user_error(settings.label("use_qk_clip"), "false with use_qk_norm=true", "true",
+                     "The norm of queries and keys undoes any factor of their weights, and bounds "
+                     "the scores itself.");
+  }
+  if (model.attention_soft_cap != 0) {
+    throw user_error(settings.label("use_qk_clip"), "false with attn_logits_soft_cap", "true",
+                     "The cap bounds the scores already: give one of the two.");
+  }
+  return threshold;
+}
+
 OptimizerConfig resolve_optimizer(const Settings& settings) {
   OptimizerConfig optimizer;
   optimizer.learning_rate = settings.real("learning_rate");
@@ -137,6 +160,7 @@ RunConfig make_run_config(const std::string& yml_path, std::span<const std::stri
   resolve_model(settings, config.model);
   config.data = resolve_data(settings, config.parallel);
   config.optimizer = resolve_optimizer(settings);
+  config.optimizer.qk_clip_threshold = resolve_qk_clip(settings, config.model, config.notes);
   resolve_steps(settings, config);
   config.init_seed = static_cast<uint64_t>(settings.integer("init_weights_seed"));
   config.vocabulary_tiles = settings.integer("num_vocab_tiling");

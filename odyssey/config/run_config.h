@@ -71,7 +71,8 @@ struct OptimizerConfig {
   double learning_rate = 3e-5, final_fraction = 0.1, warmup_fraction = 0.1;
   int64_t schedule_steps = 0;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, epsilon_root = 0, weight_decay = 0.1;
-  double clip_norm = 1.0;  // 0: no clipping
+  double clip_norm = 1.0;        // 0: no clipping
+  double qk_clip_threshold = 0;  // largest attention score of a head; 0: no clipping
 };
 
 struct RunConfig {

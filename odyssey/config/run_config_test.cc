@@ -190,6 +190,15 @@ TEST(Layout, AutoCountsWhichPlacementIsCheapest) {
             PlacementKind::kDualChunkSwap);
 }
 
+TEST(QkClip, HasAThresholdOrNone) {
+  EXPECT_EQ(configure({}).optimizer.qk_clip_threshold, 0);
+  EXPECT_EQ(configure({"use_qk_clip=true"}).optimizer.qk_clip_threshold, 100);
+  EXPECT_EQ(configure({"use_qk_clip=true", "qk_clip_threshold=30"}).optimizer.qk_clip_threshold,
+            30);
+  EXPECT_THAT(configure({"qk_clip_threshold=30"}).notes,
+              ElementsAre("qk_clip_threshold=30 changes nothing with use_qk_clip=false"));
+}
+
 TEST(Layout, SaysWhenAWishForBalanceChangesNothing) {
   const auto notes = [](Words words) {
     words.push_back("context_parallel_strategy=ulysses");

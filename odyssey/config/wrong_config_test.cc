@@ -279,9 +279,14 @@ TEST(WrongConfig, WhatIsNotBuilt) {
       {{"attention_sink=true"},
        0,
        "attention_sink: expected false, got true. Sinks are not built for training."},
-      {{"use_qk_clip=true"},
+      {{"use_qk_clip=true", "use_qk_norm=true"},
        0,
-       "use_qk_clip: expected false, got true. Clipping of query and key weights is not built."},
+       "use_qk_clip: expected false with use_qk_norm=true, got true. The norm of queries and keys "
+       "undoes any factor of their weights, and bounds the scores itself."},
+      {{"use_qk_clip=true", "attn_logits_soft_cap=30"},
+       0,
+       "use_qk_clip: expected false with attn_logits_soft_cap, got true. The cap bounds the scores "
+       "already: give one of the two."},
       {{"dropout_rate=0.1"}, 0, "dropout_rate: expected 0.0, got 0.1. Dropout is not built."},
       {{"num_experts=8"},
        0,

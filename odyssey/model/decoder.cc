@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "odyssey/kernels/cross_entropy.h"
 #include "odyssey/kernels/elementwise.h"
@@ -71,7 +72,10 @@ Decoder<T>::Decoder(const RunConfig& config, Mesh& mesh)
       d_norm_(n() * config.model.embedding),
       rms_(n()),
       logits_(chunk_rows(config, n()) * config.model.vocabulary),
-      d_logits_(chunk_rows(config, n()) * config.model.vocabulary) {}
+      d_logits_(chunk_rows(config, n()) * config.model.vocabulary),
+      max_logits_(config.model.layers * config.model.query_heads) {
+  forget_max_logits();
+}
 
 template <class T>
 int64_t Decoder<T>::activation_bytes(const RunConfig& config) {
@@ -154,6 +158,18 @@ LossSum Decoder<T>::head(const LocalBatch& batch) {
 }
 
 template <class T>
+void Decoder<T>::forget_max_logits() {
+  std::fill(max_logits_.begin(), max_logits_.end(), -std::numeric_limits<float>::infinity());
+}
+
+template <class T>
+void Decoder<T>::note_max_logits(int64_t layer) {
+  const std::vector<float> met = attention_.max_logits();
+  float* most = max_logits_.data() + layer * config_.model.query_heads + attention_.first_head();
+  for (size_t h = 0; h < met.size(); ++h) most[h] = std::max(most[h], met[h]);
+}
+
+template <class T>
 LossSum Decoder<T>::forward_backward(const LocalBatch& batch) {
   const std::vector<ParameterGroup>& groups = parameters_.groups();
   attention_.set_segments(batch.segments);
@@ -161,6 +177,7 @@ LossSum Decoder<T>::forward_backward(const LocalBatch& batch) {
   for (int64_t layer = 0; layer < config_.model.layers; ++layer) {
     layer_.forward(groups[layer + 1], parameters_.gather(layer + 1), batch.positions,
                    layer_input(layer), layer_input(layer + 1));
+    note_max_logits(layer);
   }
   const LossSum sum = head(batch);
   for (int64_t layer = config_.model.layers - 1; layer >= 0; --layer) {

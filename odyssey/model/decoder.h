@@ -46,6 +46,11 @@ class Decoder {
   // Collective.
   LossSum forward_backward(const LocalBatch& batch);
 
+  // The largest visible attention score of each head, [L, H], that this rank has met since the last
+  // forget_max_logits(); -inf where it met none, as for heads of other Ulysses ranks.
+  std::span<float> max_logits() { return max_logits_; }
+  void forget_max_logits();
+
   // Bytes of one rank beside parameters: activations, attention workspace, logits.
   static int64_t activation_bytes(const RunConfig& config);
 
@@ -56,6 +61,7 @@ class Decoder {
   void embed(const LocalBatch& batch);
   LossSum head(const LocalBatch& batch);
   void embed_backward(const LocalBatch& batch);
+  void note_max_logits(int64_t layer);
 
   const RunConfig& config_;
   AttentionLayout layout_;
@@ -68,6 +74,7 @@ class Decoder {
   Buffer<T> norm_, d_norm_;  // [N, E]: of the final norm
   Buffer<float> rms_, logits_;
   Buffer<T> d_logits_;
+  std::vector<float> max_logits_;  // [L, H]
 };
 
 }  // namespace odyssey

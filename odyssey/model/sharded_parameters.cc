@@ -77,6 +77,11 @@ std::span<float> ShardedParameters<T>::shard(Buffer<float>& buffer, int64_t g) {
 }
 
 template <class T>
+int64_t ShardedParameters<T>::shard_begin(int64_t g) const {
+  return part_begin(groups_[g].size, mesh_.shard().size(), mesh_.shard().rank());
+}
+
+template <class T>
 std::span<const T> ShardedParameters<T>::gather(int64_t g) {
   // A rank alone has all of them, and in fp32 in the right type.
   if constexpr (std::is_same_v<T, float>) {
@@ -84,8 +89,7 @@ std::span<const T> ShardedParameters<T>::gather(int64_t g) {
   }
   const int rank = mesh_.shard().rank();
   const std::span<T> whole = whole_weights_.span().first(groups_[g].size);
-  const std::span<T> mine =
-      whole.subspan(part_begin(groups_[g].size, mesh_.shard().size(), rank), counts_[g][rank]);
+  const std::span<T> mine = whole.subspan(shard_begin(g), counts_[g][rank]);
   convert<float, T>(shard(weights_, g), mine);
   std::vector<int64_t> bytes(counts_[g]);
   for (int64_t& count : bytes) count *= static_cast<int64_t>(sizeof(T));

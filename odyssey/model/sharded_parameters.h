@@ -44,6 +44,10 @@ class ShardedParameters {
   // was reduced.
   std::span<float> weights() { return weights_.span(); }
   std::span<float> gradients() { return gradients_.span(); }
+  // Of those weights the part of group g, whose first element is element shard_begin(g) of the
+  // group.
+  std::span<float> weights_of(int64_t g) { return shard(weights_, g); }
+  int64_t shard_begin(int64_t g) const;
 
   // Bytes of one rank for a model cut over `shards` ranks.
   static int64_t bytes_of_rank(const std::vector<ParameterGroup>& groups, int shards);

@@ -20,6 +20,7 @@
 #include "odyssey/train/flops.h"
 #include "odyssey/train/learning_rate.h"
 #include "odyssey/train/optimizer.h"
+#include "odyssey/train/qk_clip.h"
 
 namespace odyssey {
 namespace {
@@ -129,6 +130,7 @@ class Trainer {
     const Clock::time_point begin = Clock::now();
     ShardedParameters<T>& parameters = decoder_.parameters();
     parameters.start_gradients();
+    decoder_.forget_max_logits();
     double sums[2] = {0, 0};  // loss, weight
     for (int64_t micro = 0; micro < config_.data.gradient_accumulation_steps; ++micro) {
       const LocalBatch batch =
@@ -139,12 +141,15 @@ class Trainer {
       sums[1] += sum.weight;
     }
     all_reduce_sum(world_, sums);
+    all_reduce_max(world_, decoder_.max_logits());
     parameters.reduce_over_data();
 
     StepReport report;
     report.step = step;
     report.learning_rate = learning_rate_of(config_.optimizer, step);
     report.total_weights = sums[1];
+    const std::span<const float> max_logits = decoder_.max_logits();
+    report.max_logit = double{*std::max_element(max_logits.begin(), max_logits.end())};
     // A batch without any target: nothing to divide by, nothing to learn.
     if (sums[1] > 0) {
       report.loss = sums[0] / sums[1];
@@ -153,6 +158,10 @@ class Trainer {
       report.raw_grad_norm = norms.raw_gradient;
       report.grad_norm = norms.gradient;
       report.parameter_norm = norms.parameters;
+      if (config_.optimizer.qk_clip_threshold > 0) {
+        report.qk_clipped_heads = clip_query_key(config_.model, max_logits,
+                                                 config_.optimizer.qk_clip_threshold, parameters);
+      }
     }
     report.perplexity = std::exp(report.loss);
     report.seconds = seconds_since(begin);

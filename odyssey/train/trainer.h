@@ -41,6 +41,8 @@ struct StepReport {
   double grad_norm = 0;      // after clipping
   double parameter_norm = 0;
   double learning_rate = 0;
+  double max_logit = 0;          // largest attention score of any head and layer
+  int64_t qk_clipped_heads = 0;  // of all layers; 0 without use_qk_clip
 };
 
 struct FinishReport {
