@@ -156,8 +156,9 @@ Usage: odyssey keys [WORD]
   WORD  only keys with this word in their name or help (default: all keys)
 
 Each line: name, type, default, effect, meaning. Effect is used, fixed (only the values named are
-built) or none (accepted, since MaxText has it, but nothing here depends on it). configs/base.yml
-holds the same list with comments.
+built), plan only (changes what odyssey plan predicts, and nothing in a run) or no effect (accepted,
+since MaxText has it, but nothing here depends on it). configs/base.yml holds the same list with
+comments.
 
 Example:
   odyssey keys window

@@ -62,6 +62,18 @@ inline Key choice(std::string name, std::string default_text, std::vector<std::s
   return key;
 }
 
+// A key that only `odyssey plan` reads.
+inline Key plan_only(Key key) {
+  key.effect = KeyEffect::kPlan;
+  return key;
+}
+
+// Adds values that are not built here but that `odyssey plan` can price.
+inline Key and_plans(std::vector<std::string> accepted, Key key) {
+  key.plan_accepted = std::move(accepted);
+  return key;
+}
+
 // Narrows a key to the values that are built here.
 inline Key only(std::vector<std::string> accepted, std::string remedy, Key key) {
   key.effect = KeyEffect::kFixed;

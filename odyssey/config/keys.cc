@@ -64,6 +64,8 @@ std::string_view name_of(KeyEffect effect) {
       return "used";
     case KeyEffect::kFixed:
       return "fixed";
+    case KeyEffect::kPlan:
+      return "plan only";
     case KeyEffect::kNone:
       return "no effect";
   }

@@ -15,6 +15,7 @@ enum class KeyType { kBool, kInt, kFloat, kString, kEnum, kList, kOptionalInt, k
 enum class KeyEffect {
   kUsed,   // changes what a run does
   kFixed,  // known to MaxText; only the accepted values are built here, all others are refused
+  kPlan,   // changes what `odyssey plan` predicts of another machine, and nothing in a run here
   kNone,   // accepted and type-checked, but there is nothing here that it could change
 };
 
@@ -32,10 +33,11 @@ struct Key {
   std::string default_text;  // as base.yml spells it
   std::string help;
   KeyEffect effect = KeyEffect::kUsed;
-  std::string theme;                  // the heading in base.yml
-  Range range;                        // of numbers
-  std::vector<std::string> accepted;  // empty: every value of the type and range
-  std::string remedy;                 // what to do instead of a value that is not accepted
+  std::string theme;                       // the heading in base.yml
+  Range range;                             // of numbers
+  std::vector<std::string> accepted;       // empty: every value of the type and range
+  std::vector<std::string> plan_accepted;  // further values that `odyssey plan` can price
+  std::string remedy;                      // what to do instead of a value that is not accepted
 };
 
 std::string_view name_of(KeyType type);

@@ -86,8 +86,8 @@ std::vector<Key> fixed_keys() {
       only({"-1"}, "All layers share rope_max_timescale.",
            whole("local_rope_max_timescale", "-1", {}, "theta of window layers")),
       only({"false"}, "Text models only.", flag("use_multimodal", "false", "images beside text")),
-      only({""}, "Quantized training is not built.",
-           text("quantization", "", "quantized training")),
+      and_plans({"fp8"}, only({""}, "Quantized training is not built.",
+                              text("quantization", "", "quantized training"))),
   };
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of MaxText that steer TPU and GPU kernels, the compiler, cloud services or logging. They
 // change no number that a run computes, so they are accepted, type-checked and named in one note.
+// Some change the time of a step there: these are for `odyssey plan` only.
 // Keys that change numbers never stand here: they are used, or refused.
 #include "odyssey/config/key_table.h"
 
@@ -27,16 +28,24 @@ void add_numbers(std::vector<Key>& keys, std::string_view help, std::string_view
 void add_kernel_keys(std::vector<Key>& keys) {
   constexpr std::string_view kHelp = "tuning of a TPU or GPU kernel";
   keys.push_back(whole("ring_scan_unroll", "1", {0, 1e9}, "unrolling of the ring loop"));
-  keys.push_back(whole("dq_reduction_steps", "0", {0, 1e9}, std::string(kHelp)));
+  keys.push_back(plan_only(whole("dq_reduction_steps", "0", {0, 1e9},
+                                 "TPU backward kernel: partial sums of dq; 0: one a key block")));
   add_flags(keys, kHelp, "false",
             {"use_tokamax_splash", "use_jax_splash", "use_splash_scheduler", "use_tokamax_gmm",
-             "sa_use_fused_bwd_kernel", "sa_bwd_dkv_megacore", "allow_split_physical_axes",
-             "optimize_mesh_for_tpu_v6e", "vocab_tiling_ag_once", "fused_qkv", "fused_mlp",
-             "reshape_q", "use_iota_embed"});
+             "sa_use_fused_bwd_kernel", "optimize_mesh_for_tpu_v6e", "vocab_tiling_ag_once",
+             "fused_qkv", "fused_mlp", "reshape_q", "use_iota_embed"});
   add_flags(keys, kHelp, "true", {"sa_use_base2_exp", "sa_fuse_reciprocal"});
-  add_numbers(keys, kHelp, "512", KeyType::kInt,
-              {"sa_block_q", "sa_block_kv", "sa_block_kv_compute", "sa_block_q_dkv",
-               "sa_block_kv_dkv", "sa_block_kv_dkv_compute", "sa_block_q_dq", "sa_block_kv_dq"});
+  keys.push_back(plan_only(
+      flag("sa_bwd_dkv_megacore", "false", "TPU backward kernel: on both cores of a chip")));
+  keys.push_back(plan_only(
+      flag("allow_split_physical_axes", "false", "an axis of ranks may cut an axis of the torus")));
+  for (const char* name : {"sa_block_q", "sa_block_kv", "sa_block_q_dkv", "sa_block_kv_dkv"}) {
+    keys.push_back(plan_only(
+        whole(name, "512", {1, 2'000'000'000}, "TPU kernel: queries or keys of one grid step")));
+  }
+  add_numbers(
+      keys, kHelp, "512", KeyType::kInt,
+      {"sa_block_kv_compute", "sa_block_kv_dkv_compute", "sa_block_q_dq", "sa_block_kv_dq"});
   add_numbers(keys, kHelp, "None", KeyType::kOptionalInt,
               {"local_sa_block_q", "local_sa_block_kv", "local_sa_block_kv_compute",
                "local_sa_block_q_dkv", "local_sa_block_kv_dkv", "local_sa_block_kv_dkv_compute",
@@ -44,9 +53,13 @@ void add_kernel_keys(std::vector<Key>& keys) {
   add_numbers(keys, kHelp, "-1", KeyType::kInt,
               {"use_max_logit_estimate", "cost_estimate_flops_fwd", "cost_estimate_flops_bwd"});
   add_texts(keys, kHelp, "HEAD_DIM_MINOR", {"sa_q_layout", "sa_k_layout", "sa_v_layout"});
+  for (const char* name : {"context", "mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo", "query_proj",
+                           "key_proj", "value_proj", "qkv_proj", "out_proj"}) {
+    keys.push_back(plan_only(
+        text(name, "remat", "device: the backward pass keeps it where remat_policy=custom")));
+  }
   add_texts(keys, "what the backward pass keeps where remat_policy=custom", "remat",
-            {"decoder_layer_input", "context", "mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo", "query_proj",
-             "key_proj", "value_proj", "qkv_proj", "out_proj"});
+            {"decoder_layer_input"});
 }
 
 void add_compiler_keys(std::vector<Key>& keys) {
@@ -60,7 +73,8 @@ void add_compiler_keys(std::vector<Key>& keys) {
             {"compile_topology", "jax_cache_dir", "compiled_trainstep_file", "libtpu_init_args",
              "dump_hlo_local_dir"});
   add_texts(keys, kHelp, "auto", {"shard_mode"});
-  add_texts(keys, kHelp, "tpu", {"hardware"});
+  keys.push_back(
+      plan_only(text("hardware", "tpu", "machine of odyssey plan: a file of configs/hardware")));
   add_texts(keys, kHelp, "default", {"matmul_precision", "custom_mesh_and_rule_for_eval"});
   add_numbers(keys, kHelp, "1", KeyType::kInt, {"param_scan_axis"});
   add_numbers(keys, kHelp, "0.02", KeyType::kFloat, {"sharding_tolerance"});
@@ -124,7 +138,9 @@ std::vector<Key> no_effect_keys() {
   add_compiler_keys(keys);
   add_logging_keys(keys);
   add_checkpoint_and_data_keys(keys);
-  for (Key& key : keys) key.effect = KeyEffect::kNone;
+  for (Key& key : keys) {
+    if (key.effect != KeyEffect::kPlan) key.effect = KeyEffect::kNone;
+  }
   return keys;
 }
 

@@ -29,8 +29,12 @@ std::vector<Key> run_keys() {
            text("load_full_state_path", "", "checkpoint that a run goes on from")),
       only({""}, "Give the yml as the first argument, or name its base inside it.",
            text("base_config", "", "in a yml: the file whose values it builds on")),
-      only({"full"}, "Each layer is recomputed from its input in the backward pass.",
-           choice("remat_policy", "full", {}, "what is recomputed in the backward pass")),
+      and_plans(
+          {"minimal", "minimal_with_context", "save_dot_with_context_except_mlp",
+           "save_dot_except_mlpwi", "save_dot_except_mlp", "save_qkv_proj", "save_out_proj",
+           "custom"},
+          only({"full"}, "Each layer is recomputed from its input in the backward pass.",
+               choice("remat_policy", "full", {}, "what is recomputed in the backward pass"))),
   };
 }
 

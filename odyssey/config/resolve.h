@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of make_run_config: each turns some settings into one struct of the RunConfig and
-// checks how they fit together. Only run_config.cc and resolve_*.cc include this.
+// checks how they fit together. Only run_config.cc, plan_config.cc and resolve_*.cc include this.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,5 +28,8 @@ void resolve_attention(const Settings& settings, ModelConfig& model,
 
 // Fills in the shape of the decoder.
 void resolve_model(const Settings& settings, ModelConfig& model);
+
+// All of it.
+RunConfig resolve_run(const Settings& settings, int64_t available_ranks);
 
 }  // namespace odyssey

@@ -149,9 +149,7 @@ RunConfig make_common(const Settings& settings, const RowShape& row, int64_t ava
 
 }  // namespace
 
-RunConfig make_run_config(const std::string& yml_path, std::span<const std::string> key_values,
-                          int64_t available_ranks) {
-  const Settings settings = make_settings(yml_path, key_values, true);
+RunConfig resolve_run(const Settings& settings, int64_t available_ranks) {
   const bool is_text = settings.text("dataset_type") == "text";
   const RowShape row = {
       settings.integer("max_target_length"),
@@ -170,6 +168,11 @@ RunConfig make_run_config(const std::string& yml_path, std::span<const std::stri
   config.abort_on_nan_loss = settings.flag("abort_on_nan_loss");
   config.abort_on_inf_loss = settings.flag("abort_on_inf_loss");
   return config;
+}
+
+RunConfig make_run_config(const std::string& yml_path, std::span<const std::string> key_values,
+                          int64_t available_ranks) {
+  return resolve_run(make_settings(yml_path, key_values, true), available_ranks);
 }
 
 RunConfig make_attention_config(std::span<const std::string> key_values, int64_t available_ranks) {

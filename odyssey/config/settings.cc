@@ -60,12 +60,12 @@ const Key& known_key(const GivenWord& given) {
 
 // One source: a file or the command line. A key may be given once; under two spellings it may be
 // given twice if both agree.
-SettingMap read_layer(const std::vector<GivenWord>& words, Source source) {
+SettingMap read_layer(const std::vector<GivenWord>& words, Source source, Purpose purpose) {
   SettingMap layer;
   std::map<std::string, std::string> spelled;  // key -> the name that was used
   for (const GivenWord& given : words) {
     const Key& key = known_key(given);
-    Setting setting{parse_value(key, given.text, given.where), source, given.where};
+    Setting setting{parse_value(key, given.text, given.where, purpose), source, given.where};
     const auto earlier = layer.find(key.name);
     if (earlier == layer.end()) {
       layer.emplace(key.name, std::move(setting));
@@ -87,7 +87,7 @@ SettingMap read_layer(const std::vector<GivenWord>& words, Source source) {
   return layer;
 }
 
-SettingMap read_files(const std::string& yml_path) {
+SettingMap read_files(const std::string& yml_path, Purpose purpose) {
   SettingMap merged;
   if (yml_path.empty()) return merged;
   for (const YamlFile& file : read_yaml(yml_path)) {
@@ -95,7 +95,7 @@ SettingMap read_files(const std::string& yml_path) {
     for (const YamlEntry& entry : file.entries) {
       words.push_back({entry.key, entry.text, fmt::format("{}:{}: ", file.path, entry.line)});
     }
-    for (auto& [name, setting] : read_layer(words, Source::kFile)) {
+    for (auto& [name, setting] : read_layer(words, Source::kFile, purpose)) {
       merged.insert_or_assign(name, setting);
     }
   }
@@ -136,20 +136,22 @@ void apply_preset(const SettingMap& defaults, SettingMap& given) {
 }  // namespace
 
 Settings make_settings(const std::string& yml_path, std::span<const std::string> key_values,
-                       bool use_preset) {
+                       bool use_preset, Purpose purpose) {
   SettingMap defaults;
   for (const Key& key : all_keys()) {
     defaults[key.name] = {parse_value(key, key.default_text, "default of "), Source::kDefault, ""};
   }
-  SettingMap given = read_files(yml_path);
+  SettingMap given = read_files(yml_path, purpose);
   std::vector<GivenWord> words;
   for (const std::string& word : key_values) words.push_back(split_word(word));
-  for (auto& [name, setting] : read_layer(words, Source::kCommandLine)) {
+  for (auto& [name, setting] : read_layer(words, Source::kCommandLine, purpose)) {
     given.insert_or_assign(name, setting);
   }
   Settings settings;
   for (const Key& key : all_keys()) {
-    if (key.effect == KeyEffect::kNone && given.contains(key.name)) {
+    const bool is_idle = key.effect == KeyEffect::kNone ||
+                         (key.effect == KeyEffect::kPlan && purpose == Purpose::kRun);
+    if (is_idle && given.contains(key.name)) {
       settings.without_effect_.push_back(key.name);
     }
   }

@@ -34,13 +34,13 @@ class Settings {
   // "file:line: name", or the name alone: how a message calls the key. Lines of defaults stay
   // unnamed.
   std::string label(std::string_view name) const;
-  // Keys of the kind kNone that were given.
+  // Keys that were given and change nothing for this purpose: kNone, and kPlan in a run.
   const std::vector<std::string>& without_effect() const { return without_effect_; }
   // All used keys as "key=value\n" lines, one spelling a value.
   std::string canonical_text() const;
 
  private:
-  friend Settings make_settings(const std::string&, std::span<const std::string>, bool);
+  friend Settings make_settings(const std::string&, std::span<const std::string>, bool, Purpose);
   std::map<std::string, Setting, std::less<>> settings_;
   std::vector<std::string> without_effect_;
 };
@@ -49,6 +49,6 @@ class Settings {
 // Throws UserError: unknown keys, keys given twice, values of the wrong type, keys against the
 // preset.
 Settings make_settings(const std::string& yml_path, std::span<const std::string> key_values,
-                       bool use_preset);
+                       bool use_preset, Purpose purpose = Purpose::kRun);
 
 }  // namespace odyssey

@@ -139,15 +139,24 @@ std::optional<Value> parse_type(KeyType type, std::string_view text) {
   return std::nullopt;
 }
 
-bool is_accepted(const Key& key, const Value& value) {
+std::vector<std::string> accepted_by(const Key& key, Purpose purpose) {
+  std::vector<std::string> accepted = key.accepted;
+  if (purpose == Purpose::kPlan) {
+    accepted.insert(accepted.end(), key.plan_accepted.begin(), key.plan_accepted.end());
+  }
+  return accepted;
+}
+
+bool is_accepted(const Key& key, const Value& value, Purpose purpose) {
   if (const auto* number = std::get_if<int64_t>(&value)) {
     if (!in_range(key.range, static_cast<double>(*number))) return false;
   }
   if (const auto* number = std::get_if<double>(&value)) {
     if (!in_range(key.range, *number)) return false;
   }
-  if (key.accepted.empty()) return true;
-  return std::any_of(key.accepted.begin(), key.accepted.end(), [&](const std::string& word) {
+  const std::vector<std::string> accepted = accepted_by(key, purpose);
+  if (accepted.empty()) return true;
+  return std::any_of(accepted.begin(), accepted.end(), [&](const std::string& word) {
     const std::optional<Value> one = parse_type(key.type, word);
     return one && *one == value;
   });
@@ -168,8 +177,8 @@ std::string remedy_for(const Key& key, std::string_view text) {
 
 }  // namespace
 
-std::string expected_of(const Key& key) {
-  if (!key.accepted.empty()) return join_with_or(key.accepted);
+std::string expected_of(const Key& key, Purpose purpose) {
+  if (!key.accepted.empty()) return join_with_or(accepted_by(key, purpose));
   switch (key.type) {
     case KeyType::kBool:
       return "true or false";
@@ -190,15 +199,15 @@ std::string expected_of(const Key& key) {
   return "";
 }
 
-Value parse_value(const Key& key, std::string_view text, std::string_view where) {
+Value parse_value(const Key& key, std::string_view text, std::string_view where, Purpose purpose) {
   // A text may begin or end with blanks on purpose; nothing else can.
   const std::string_view word = key.type == KeyType::kString ? text : trim(text);
   const std::optional<Value> value = parse_type(key.type, word);
-  if (value && is_accepted(key, *value)) return *value;
+  if (value && is_accepted(key, *value, purpose)) return *value;
   constexpr size_t kMostShown = 100;
   std::string shown = word.empty() ? "nothing" : std::string(word.substr(0, kMostShown));
   if (word.size() > kMostShown) shown += "...";
-  throw user_error(fmt::format("{}{}", where, key.name), expected_of(key), shown,
+  throw user_error(fmt::format("{}{}", where, key.name), expected_of(key, purpose), shown,
                    remedy_for(key, word));
 }
 

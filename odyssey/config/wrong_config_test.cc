@@ -140,7 +140,9 @@ TEST(WrongConfig, Values) {
        0,
        "steps: expected a number where learning_rate_schedule_steps=-1, got -1. Give one of the "
        "two."},
-      {{"sa_block_q=big"}, 0, "sa_block_q: expected a whole number, got big. The default is 512."},
+      {{"sa_block_q=big"},
+       0,
+       "sa_block_q: expected a whole number from 1 to 2000000000, got big. The default is 512."},
   });
 }
 

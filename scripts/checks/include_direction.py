@@ -14,7 +14,7 @@ ORDER = [
     ["sequence"],
     ["config", "comm", "io", "kernels"],
     ["schedule", "data"],
-    ["context"],
+    ["context", "plan"],
     ["model"],
     ["train"],
 ]
