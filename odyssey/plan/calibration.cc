@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "odyssey/plan/calibration.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/core.h>
+
+#include "odyssey/plan/fields.h"
+
+namespace odyssey {
+
+std::span<const CalibrationField> calibration_fields() {
+  using C = Calibration;
+  static constexpr std::array<CalibrationField, 7> kFields = {{
+      {"attention_efficiency", &C::attention_efficiency, true, 0.02, 1},
+      {"collective_efficiency", &C::collective_efficiency, true, 0.02, 1},
+      {"memory_efficiency", &C::memory_efficiency, true, 0.02, 1},
+      {"ring_step_seconds", &C::ring_step_seconds, true, 1e-8, 1e-2},
+      {"fixed_seconds", &C::fixed_seconds, true, 1e-5, 60},
+      {"linear_efficiency", &C::linear_efficiency, false, 0.02, 1},
+      {"tile_overhead_seconds", &C::tile_overhead_seconds, false, 0, 1e-3},
+  }};
+  return kFields;
+}
+
+Calibration load_calibration(const std::string& name) {
+  Fields fields(plan_file("calibration", name));
+  Calibration calibration;
+  calibration.name = name;
+  for (const CalibrationField& field : calibration_fields()) {
+    calibration.*field.value = fields.number(std::string(field.name), field.least, field.most);
+  }
+  fields.refuse_rest();
+  return calibration;
+}
+
+std::string calibration_text(const Calibration& calibration, std::span<const std::string> source) {
+  std::string text;
+  for (const std::string& line : source) text += fmt::format("# {}\n", line);
+  for (const CalibrationField& field : calibration_fields()) {
+    text += fmt::format("{}: {:.4g}{}\n", field.name, calibration.*field.value,
+                        field.is_fitted ? "" : "  # not fitted");
+  }
+  return text;
+}
+
+}  // namespace odyssey

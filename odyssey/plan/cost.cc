@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "odyssey/plan/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/core.h>
+
+#include "odyssey/base/error.h"
+#include "odyssey/plan/network.h"
+
+namespace odyssey {
+namespace {
+
+constexpr double kTera = 1e12, kGiga = 1e9;
+
+double real(int64_t number) {
+  return static_cast<double>(number);
+}
+
+// What differs between the three kinds of machine, beside rates: how their attention is written.
+struct KernelTraits {
+  bool static_backward_grid;  // hidden tiles of the backward grid are visited too
+  bool dq_partials;           // dq leaves the kernel as one fp32 tile for each pair of tiles
+  int64_t backward_cores;
+  // Bytes of ring passes over tensors, for each element of a rank's queries, and of its K and V.
+  double merge_forward, merge_backward, merge_backward_kv;
+  double layout_passes;   // of gathered K and V, each a read or write of one tensor
+  double gradient_bytes;  // of dK and dV in gathers and exchanges
+};
+
+class Estimator {
+ public:
+  Estimator(const Job& job, const Counts& counts)
+      : config_(job.config),
+        run_(job.config.run),
+        model_(job.config.run.model),
+        hardware_(job.hardware),
+        calibration_(job.calibration),
+        counts_(counts),
+        routes_(route(job.hardware, job.config.run.parallel)),
+        traits_(traits()) {}
+
+  Cost estimate() {
+    add("linear", linear());
+    add_attention();
+    add_weights();
+    if (run_.parallel.ring_size > 1 && run_.parallel.outer_gather) add_gather();
+    if (run_.parallel.ring_size > 1 && !run_.parallel.outer_gather) add_ring();
+    if (run_.parallel.ulysses_size > 1) add("head exchange", layers() * head_exchange());
+    for (CostItem& item : cost_.items) item.seconds *= micro_batches();
+    add("fixed", calibration_.fixed_seconds);
+    add_findings();
+    cost_.model_teraflops = model_teraflops();
+    return std::move(cost_);
+  }
+
+ private:
+  void add(std::string_view name, double seconds) { cost_.items.push_back({name, seconds}); }
+
+  double layers() const { return real(model_.layers); }
+  double micro_batches() const { return real(run_.data.gradient_accumulation_steps); }
+  double element_bytes() const { return model_.data_type == DataType::kFloat32 ? 4 : 2; }
+  double flops_per_second() const {
+    return kTera *
+           (model_.data_type == DataType::kFloat32 ? hardware_.fp32_tflops : hardware_.tflops);
+  }
+  double memory_seconds(double bytes) const {
+    return bytes / (hardware_.memory_gb_per_second * kGiga * calibration_.memory_efficiency);
+  }
+  double collective_seconds(double bytes, double rate) const {
+    return rate > 0 ? bytes / (rate * calibration_.collective_efficiency) : 0;
+  }
+  double forward_runs() const { return config_.remat.attention ? 2 : 1; }
+
+  // The kernels threads three dq accumulators through its steps, unless a block has too few keys.
+  bool has_staged_dq() const {
+    return config_.kernel.dq_reduction_steps == 3 && counts_.backward.key_tiles > 3;
+  }
+
+  KernelTraits traits() const {
+    if (hardware_.kind == MachineKind::kCpu) {
+      // The kernels here carry the state of the softmax from block to block: nothing to merge.
+      return {false, false, hardware_.cores, 0, 0, 0, 0, 4};
+    }
+    // Forward: out 2 + 2 + 4 + 4 bytes, a copy 2, lse and maximum in fp32 written and read.
+    // Backward: dq 4 + 8, sum of out * dout 6; dK and dV added and copied, 20 an element of both.
+    const bool tpu = hardware_.kind == MachineKind::kTpu;
+    const double lanes = tpu ? 128 : 1;  // TPU kernels write lse and maximum in all lanes
+    const double merge_forward = 14 + 16 * lanes / real(model_.head_size);
+    if (!tpu) return {false, false, hardware_.cores, merge_forward, 18, 20, 4, element_bytes()};
+    const bool staged = has_staged_dq();
+    // The second core works where the grid has an independent axis: a batch, or megacore.
+    const bool both = counts_.rows > 1 || config_.kernel.megacore;
+    const bool balanced = run_.parallel.placement != PlacementKind::kContiguous;
+    return {!staged || config_.kernel.megacore,
+            !staged,
+            both ? hardware_.cores : 1,
+            merge_forward,
+            staged ? 6.0 : 18.0,
+            20,
+            balanced ? 8.0 : 4.0,
+            element_bytes()};
+  }
+
+  // Products with weights, of the layer and what backward computes again, and the output head.
+  double linear() const {
+    const double e = real(model_.embedding);
+    const double queries = real(model_.query_heads * model_.head_size);
+    const double keys = real(model_.kv_heads * model_.head_size);
+    const double qkv = e * (queries + 2 * keys), output = queries * e;
+    const double mlp_in = 2 * e * real(model_.mlp), mlp_out = e * real(model_.mlp);
+    const RematConfig& remat = config_.remat;
+    const double again = (remat.query_key_value ? qkv : 0) + (remat.output ? output : 0) +
+                         (remat.mlp_in ? mlp_in : 0) + (remat.mlp_out ? mlp_out : 0);
+    const double layer = 6 * (qkv + output + mlp_in + mlp_out) + 2 * again;
+    const double head = 6 * e * real(model_.vocabulary);
+    const double peak = config_.fp8_linear ? hardware_.fp8_tflops * kTera : flops_per_second();
+    return real(counts_.rank_tokens) * (layers() * layer / peak + head / flops_per_second()) /
+           calibration_.linear_efficiency;
+  }
+
+  // One tile of one head on one core; `products`: matrix products of 2 bq bkv D operations.
+  double tile_seconds(const TileCounts& tiles, double products) const {
+    const double operations =
+        products * 2 * real(tiles.tile.queries * tiles.tile.keys * model_.head_size);
+    const double core = flops_per_second() / real(hardware_.cores);
+    return operations / (core * calibration_.attention_efficiency) +
+           calibration_.tile_overhead_seconds;
+  }
+  double forward_tile() const { return tile_seconds(counts_.forward, 2); }
+  double backward_tile() const { return tile_seconds(counts_.backward, 5); }
+  // A hidden tile of a static grid: no products, but q and dout are loaded and a zero dq written.
+  double idle_tile() const {
+    const double bytes = real(counts_.backward.tile.queries * model_.head_size) *
+                         (2 * element_bytes() + (traits_.dq_partials ? 4 : 0));
+    return calibration_.tile_overhead_seconds + memory_seconds(bytes);
+  }
+  // Of one layer and pass, where `tiles` are those of one head and row.
+  double forward_seconds(int64_t tiles) const {
+    return real(tiles * counts_.head_rows) * forward_tile() / real(hardware_.cores);
+  }
+  double backward_seconds(int64_t tiles) const {
+    return real(tiles * counts_.head_rows) * backward_tile() / real(traits_.backward_cores);
+  }
+
+  void add_attention() {
+    const TileCounts &forward = counts_.forward, &backward = counts_.backward;
+    add("attention forward", layers() * forward_runs() * forward_seconds(forward.sum_of_most()));
+    add("attention backward", layers() * backward_seconds(backward.sum_of_most()));
+    const int64_t grid = backward.grid() * static_cast<int64_t>(backward.most.size());
+    if (traits_.static_backward_grid) {
+      const int64_t idle = (grid - backward.sum_of_most()) * counts_.head_rows;
+      add("hidden tiles", layers() * real(idle) * idle_tile() / real(traits_.backward_cores));
+    }
+    if (hardware_.kind == MachineKind::kTpu) {
+      const int64_t partials = traits_.dq_partials ? grid : 3 * backward.query_tiles;
+      const double bytes =
+          real(partials * counts_.head_rows * backward.tile.queries * model_.head_size) * 4;
+      add("dq partial sums", layers() * memory_seconds(bytes));
+    }
+  }
+
+  // ZeRO-3: weights are gathered in forward and again in backward, gradients summed and scattered;
+  // each pass writes or reads a whole tensor. Then gradients of replicas, and the optimizer.
+  void add_weights() {
+    const double bytes = element_bytes() * real(counts_.parameters);
+    const double n = real(counts_.sharing_ranks), replicas = run_.parallel.data;
+    add("weights gather", 3 * collective_seconds(bytes * (n - 1) / n, routes_.weights));
+    add("weights memory", n > 1 ? 3 * memory_seconds(bytes) : 0);
+    if (replicas > 1) {
+      add("gradients of replicas",
+          2 * collective_seconds(bytes / n * (replicas - 1) / replicas, routes_.replicas));
+    }
+  }
+
+  // K and V of all ranks: gathered in forward, again in backward, dK and dV summed and scattered.
+  void add_gather() {
+    const TransferCounts& t = counts_.transfers;
+    const double bytes =
+        2 * real(t.gather) * element_bytes() + real(t.reduce) * traits_.gradient_bytes;
+    add("kv gather", layers() * collective_seconds(bytes, routes_.gather));
+    const double whole =
+        2 * real(counts_.rows * counts_.kv_heads * model_.head_size * run_.data.sequence_length) *
+        element_bytes();
+    add("kv layout", layers() * 3 * memory_seconds(traits_.layout_passes * whole));
+  }
+
+  void add_ring() {
+    const TransferCounts& t = counts_.transfers;
+    const int64_t rows = counts_.ring_block_tokens * model_.head_size;
+    const double q = real(rows * counts_.head_rows);
+    const double kv = 2 * real(rows * counts_.rows * counts_.kv_heads);
+    const double merge_forward = memory_seconds(traits_.merge_forward * q);
+    const double merge_backward =
+        memory_seconds(traits_.merge_backward * q + traits_.merge_backward_kv * kv);
+    const double steps = real(run_.parallel.ring_size);
+    add("ring merge", layers() * steps * (forward_runs() * merge_forward + merge_backward));
+    add("ring step", layers() * steps * (forward_runs() + 1) * calibration_.ring_step_seconds);
+
+    // A hop that takes longer than the work it hides behind. Neighbours talk at full speed.
+    const double hop = real(t.hop) * element_bytes() / routes_.neighbour;
+    const double gradient_hop = hop + real(t.gradient_hop) * 4 / routes_.neighbour;
+    double exposed = 0;
+    for (size_t step = 0; step < counts_.forward.most.size(); ++step) {
+      const bool last = step + 1 == counts_.forward.most.size();
+      const double forward = forward_seconds(counts_.forward.most[step]) + merge_forward;
+      const double backward = backward_seconds(counts_.backward.most[step]) + merge_backward;
+      if (!last) exposed += forward_runs() * std::max(0.0, hop - forward);
+      exposed += std::max(0.0, gradient_hop - backward);
+    }
+    add("ring exposed", layers() * exposed);
+  }
+
+  // q, k and v in and out back, as often as forward runs; then dout in, and dq, dk and dv back.
+  // Where only the attention is kept, q, k and v come again for the backward kernel.
+  double head_exchange() const {
+    const TransferCounts& t = counts_.transfers;
+    const double forward = 2 * real(t.exchange_in) + forward_runs() * real(t.exchange_out);
+    const double backward = real(t.exchange_gradient_in) + real(t.exchange_gradient_out);
+    return collective_seconds((forward + backward) * element_bytes(), routes_.exchange);
+  }
+
+  void add_findings() {
+    if (!routes_.finding.empty()) cost_.findings.push_back(routes_.finding);
+    if (!routes_.aligned && !config_.may_split_torus) {
+      cost_.findings.emplace_back(
+          "MaxText refuses to split a torus axis without allow_split_physical_axes=true");
+    }
+    if (config_.kernel.dq_reduction_steps == 3 && !has_staged_dq() &&
+        hardware_.kind == MachineKind::kTpu) {
+      cost_.findings.push_back(
+          fmt::format("dq_reduction_steps=3 changes nothing: a block has {} key tiles, and needs "
+                      "more than 3",
+                      counts_.backward.key_tiles));
+    }
+  }
+
+  // MaxText's formula: 6 operations a weight and token, causal attention halved, nothing twice.
+  double model_teraflops() const {
+    const double queries = real(model_.query_heads * model_.head_size);
+    const double keys = real(model_.kv_heads * model_.head_size);
+    const double e = real(model_.embedding);
+    const double layer = 2 * e * queries + 2 * e * keys + 3 * e * real(model_.mlp);
+    const double tokens =
+        real(run_.data.sequence_length * run_.data.global_batch_rows) / real(counts_.ranks);
+    const double linear = 6 * tokens * (layers() * layer + e * real(model_.vocabulary));
+    const double causal = model_.mask == MaskKind::kFull ? 1 : 2;
+    const double pairs = model_.mask == MaskKind::kFull || model_.mask == MaskKind::kCausal
+                             ? std::pow(real(run_.data.sequence_length), 2) / causal
+                             : real(counts_.total_pairs);
+    const double attention =
+        12 * pairs * queries * layers() * real(run_.data.global_batch_rows) / real(counts_.ranks);
+    return micro_batches() * (linear + attention) / kTera;
+  }
+
+  const PlanConfig& config_;
+  const RunConfig& run_;
+  const ModelConfig& model_;
+  const Hardware& hardware_;
+  const Calibration& calibration_;
+  const Counts& counts_;
+  Routes routes_;
+  KernelTraits traits_;
+  Cost cost_;
+};
+
+}  // namespace
+
+double Cost::step_seconds() const {
+  double sum = 0;
+  for (const CostItem& item : items) sum += item.seconds;
+  return sum;
+}
+
+double Cost::seconds(std::string_view name) const {
+  double sum = 0;
+  for (const CostItem& item : items) sum += item.name == name ? item.seconds : 0;
+  return sum;
+}
+
+Cost estimate(const Job& job, const Counts& counts) {
+  return Estimator(job, counts).estimate();
+}
+
+}  // namespace odyssey

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cost model: seconds of one training step, item by item, from counts, a machine and its
+// constants. docs/planner.md derives every item.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "odyssey/plan/counts.h"
+#include "odyssey/plan/job.h"
+
+namespace odyssey {
+
+struct CostItem {
+  std::string_view name;
+  double seconds = 0;
+};
+
+struct Cost {
+  std::vector<CostItem> items;        // they add up to the step
+  std::vector<std::string> findings;  // sentences such as "this layout splits a torus axis"
+  double model_teraflops = 0;         // of a chip and step: causal halved, nothing computed twice
+
+  double step_seconds() const;
+  double seconds(std::string_view name) const;  // of one item; 0 where there is none
+};
+
+// `counts` = count(job.config), which is the slow part: a search may price one count often.
+Cost estimate(const Job& job, const Counts& counts);
+
+}  // namespace odyssey
