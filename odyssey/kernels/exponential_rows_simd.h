@@ -33,23 +33,34 @@ struct Gelu {
 
 template <class Function, class T>
 void gated(const T* gate, const T* up, int64_t width, T* out) {
-  for_vectors(width, [&](int64_t i, auto part) ODYSSEY_ALWAYS {
-    store(out + i, Function::at(load(gate + i, part)).value * load(up + i, part), part);
-  });
+  for_vector_pairs(
+      width,
+      [&](int64_t i, auto part)
+          ODYSSEY_ALWAYS { return Function::at(load(gate + i, part)).value * load(up + i, part); },
+      [&](int64_t i, Vector v, auto part) ODYSSEY_ALWAYS { store(out + i, v, part); });
 }
 
 template <class Function, class T>
 void gated_backward(const T* dout, const T* gate, const T* up, int64_t width, T* d_gate, T* d_up) {
-  for_vectors(width, [&](int64_t i, auto part) ODYSSEY_ALWAYS {
-    const ValueAndSlope f = Function::at(load(gate + i, part));
-    const Vector d = load(dout + i, part), u = load(up + i, part);
-    store(d_gate + i, d * u * f.slope, part);
-    store(d_up + i, d * f.value, part);
-  });
+  struct Gradients {
+    Vector gate, up;
+  };
+  for_vector_pairs(
+      width,
+      [&](int64_t i, auto part) ODYSSEY_ALWAYS {
+        const ValueAndSlope f = Function::at(load(gate + i, part));
+        const Vector d = load(dout + i, part), u = load(up + i, part);
+        return Gradients{d * u * f.slope, d * f.value};
+      },
+      [&](int64_t i, const Gradients& d, auto part) ODYSSEY_ALWAYS {
+        store(d_gate + i, d.gate, part);
+        store(d_up + i, d.up, part);
+      });
 }
 
 // Logits are read from memory once: a block of them stays in the first cache for its maximum and
-// then for its exponentials; a new maximum rescales the sum so far.
+// then for its exponentials, during which the next block is asked for; a new maximum rescales the
+// sum so far.
 constexpr int64_t kLogitBlock = 1024;
 constexpr float kLowestFinite = -3.402823466e38f;
 
@@ -70,6 +81,7 @@ float block_sum(const float* logits, int64_t size, float most) {
   int64_t i = 0;
   for (; i + 2 * kLanes <= size; i += 2 * kLanes) {
     for (int s = 0; s < 2; ++s) {
+      __builtin_prefetch(logits + i + s * kLanes + kLogitBlock);
       sums[s] += exponential(load(logits + i + s * kLanes, Whole{}) - most);
     }
   }
@@ -97,9 +109,11 @@ ExponentialSum exponential_sum(const float* logits, int64_t size) {
 
 template <class T>
 void softmax(const float* logits, float most, float factor, int64_t size, T* out) {
-  for_vectors(size, [&](int64_t i, auto part) ODYSSEY_ALWAYS {
-    store(out + i, factor * exponential(load(logits + i, part) - most), part);
-  });
+  for_vector_pairs(
+      size,
+      [&](int64_t i, auto part)
+          ODYSSEY_ALWAYS { return factor * exponential(load(logits + i, part) - most); },
+      [&](int64_t i, Vector v, auto part) ODYSSEY_ALWAYS { store(out + i, v, part); });
 }
 
 }  // namespace

@@ -43,6 +43,20 @@ ODYSSEY_INLINE void for_vectors(int64_t size, const Body& body) {
   if (i < size) body(i, Part{size - i});
 }
 
+// Calls store(i, compute(i, part), part) for the vectors of a row, two of them side by side: the
+// chain of operations behind an exponential is longer than what a core looks ahead.
+template <class Compute, class Store>
+ODYSSEY_INLINE void for_vector_pairs(int64_t size, const Compute& compute, const Store& store) {
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= size; i += 2 * kLanes) {
+    const auto first = compute(i, Whole{}), second = compute(i + kLanes, Whole{});
+    store(i, first, Whole{});
+    store(i + kLanes, second, Whole{});
+  }
+  for_vectors(size - i, [&](int64_t j, auto part)
+                            ODYSSEY_ALWAYS { store(i + j, compute(i + j, part), part); });
+}
+
 ODYSSEY_INLINE Vector broadcast(float x) {
   return x - Vector{};
 }
