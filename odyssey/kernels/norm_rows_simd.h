@@ -24,20 +24,20 @@ ODYSSEY_INLINE float sum_over(int64_t size, const Term& term) {
 // second, which finds its row in the cache, for the row behind. Processors that prefetch by
 // themselves stop at the end of a page, and a row is about that long. A wrong guess costs nothing.
 template <class T>
-ODYSSEY_INLINE void prefetch(const T* p) {
+ODYSSEY_INLINE void prefetch_row(const T* p) {
   __builtin_prefetch(p);
 }
 
 template <class T>
 float norm(const T* x, const T* w, float offset, float epsilon, int64_t width, T* y) {
   const float sum = sum_over(width, [&](int64_t i, auto part) ODYSSEY_ALWAYS {
-    prefetch(y + i);
+    prefetch_row(y + i);
     const Vector v = load(x + i, part);
     return v * v;
   });
   const float r = 1.0f / __builtin_sqrtf(sum / static_cast<float>(width) + epsilon);
   for_vectors(width, [&](int64_t i, auto part) ODYSSEY_ALWAYS {
-    prefetch(x + width + i);
+    prefetch_row(x + width + i);
     store(y + i, load(x + i, part) * r * (offset + load(w + i, part)), part);
   });
   return r;
@@ -49,13 +49,13 @@ template <bool kAccumulate, class T>
 ODYSSEY_INLINE void norm_backward_into(const T* dy, const T* x, const T* w, float offset, float r,
                                        int64_t width, T* dx, float* dw) {
   const float dot = sum_over(width, [&](int64_t i, auto part) ODYSSEY_ALWAYS {
-    prefetch(dx + i);
+    prefetch_row(dx + i);
     return load(dy + i, part) * (offset + load(w + i, part)) * load(x + i, part);
   });
   const float shrink = dot * r * r / static_cast<float>(width);
   for_vectors(width, [&](int64_t i, auto part) ODYSSEY_ALWAYS {
-    prefetch(dy + width + i);
-    prefetch(x + width + i);
+    prefetch_row(dy + width + i);
+    prefetch_row(x + width + i);
     const Vector g = load(dy + i, part), value = load(x + i, part);
     store(dw + i, load(dw + i, part) + g * value * r, part);
     Vector gradient = r * (g * (offset + load(w + i, part)) - value * shrink);
