@@ -51,6 +51,12 @@ struct KeyTile {
   bool finite;     // no NaN or infinity in K and V
 };
 
+// Memory that the next pairs will read: a kernel asks for it to be brought to L2 while it computes.
+struct Ahead {
+  const float* at;
+  int64_t lines;  // of 16 floats
+};
+
 struct TileOptions {
   int64_t head_size, padded;
   float scale, soft_cap;
@@ -71,11 +77,13 @@ struct AttentionTileKernels {
   void (*load)(const QueryTile&, const TileOptions&, float* tile);
   // `partial`: some pair may be hidden, so they must be asked singly. A hidden pair adds nothing,
   // whatever its rows hold, NaN included.
-  void (*forward)(const KeyTile&, bool partial, const TileOptions&, float* tile, float* shared);
+  void (*forward)(const KeyTile&, bool partial, const TileOptions&, Ahead, float* tile,
+                  float* shared);
   void (*store)(const QueryTile&, const TileOptions&, float* tile);
 
   void (*load_backward)(const QueryTile&, const TileOptions&, float* tile);
-  void (*backward)(const KeyTile&, bool partial, const TileOptions&, float* tile, float* shared);
+  void (*backward)(const KeyTile&, bool partial, const TileOptions&, Ahead, float* tile,
+                   float* shared);
   void (*store_backward)(const QueryTile&, const TileOptions&, float* tile);
 };
 

@@ -232,10 +232,30 @@ static_assert(kMaskWords % 4 == 0);
 
 // --- Products ------------------------------------------------------------------------------------
 
+// Brings memory to L2 in small portions, one with each register tile.
+class Prefetcher {
+ public:
+  ODYSSEY_INLINE Prefetcher(Ahead ahead, int64_t register_tiles)
+      : at_(ahead.at),
+        end_(ahead.at + ahead.lines * kLine),
+        portion_((ahead.lines + register_tiles - 1) / register_tiles * kLine) {}
+  ODYSSEY_INLINE void portion() {
+    for (const float* stop = at_ + portion_; at_ < stop && at_ < end_; at_ += kLine) {
+      __builtin_prefetch(at_, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 16;
+  const float *at_, *end_;
+  int64_t portion_;
+};
+
 // S^T of a panel: scores[j] = k[j] . q for the keys of the range.
 ODYSSEY_INLINE void score(const float* by_key, KeyRange keys, const float* queries,
-                          const TileOptions& o, float* scores, int64_t stride) {
+                          const TileOptions& o, Prefetcher& ahead, float* scores, int64_t stride) {
   for (int64_t j = keys.begin; j < keys.end; j += kTileRows) {
+    ahead.portion();
     multiply_tile<3, false>(by_key + j / kStrip * kStrip * o.padded + j % kStrip, 1, kStrip,
                             queries, kPanel, scores + j * stride, stride, o.head_size);
   }
@@ -263,9 +283,11 @@ void add_seen(const float* a, int64_t a_row, int64_t a_r, const float* b, int64_
 
 // sums[d] += sum over keys of x[key][d] * weights[key], for a panel: O^T += V^T P^T.
 ODYSSEY_INLINE void add_weighted(const float* by_element, KeyRange keys, const float* weights,
-                                 int64_t stride, bool careful, const TileOptions& o, float* sums) {
+                                 int64_t stride, bool careful, const TileOptions& o,
+                                 Prefetcher& ahead, float* sums) {
   const float* b = weights + keys.begin * stride;
   for (int64_t d = 0; d < o.head_size; d += kTileRows) {
+    ahead.portion();
     const float* a = by_element + (d / kStrip * kKeyTile + keys.begin) * kStrip + d % kStrip;
     float* c = sums + d * kPanel;
     if (careful) {
@@ -279,12 +301,14 @@ ODYSSEY_INLINE void add_weighted(const float* by_element, KeyRange keys, const f
 // out[key] += sum over queries [first, first + count) of weights[key][query] * x[query]:
 // dV += P^T dO. x stands in column blocks, out in rows.
 void add_gradient(const float* weights, KeyRange keys, int64_t first, int64_t count,
-                  const float* blocks, bool careful, const TileOptions& o, float* out) {
+                  const float* blocks, bool careful, const TileOptions& o, Prefetcher& ahead,
+                  float* out) {
   const ColumnBlocks columns{o.padded / kLanes};
   for (int64_t at = 0; at < columns.vectors;) {
     const int64_t width = columns.width(at), row = width * kLanes;
     const float* b = blocks + at * kLanes * kQueryTile + first * row;
     for (int64_t j = keys.begin; j < keys.end; j += kTileRows) {
+      ahead.portion();
       const float* a = weights + j * kQueryTile + first;
       float* c = out + j * o.padded + at * kLanes;
       if (careful) {
@@ -419,16 +443,18 @@ void exponentiate(const ForwardTile& tile, int64_t panel, KeyRange keys, float* 
   for (int64_t v = 0; v < 3; ++v) store(tile.sum + panel * kPanel + v * kLanes, sum[v]);
 }
 
-void forward(const KeyTile& key, bool partial, const TileOptions& o, float* words, float* scores) {
+void forward(const KeyTile& key, bool partial, const TileOptions& o, Ahead next, float* words,
+             float* scores) {
   const ForwardTile tile(words, o.padded);
+  Prefetcher ahead(next, kPanels * (kKeyTile + o.padded) / kTileRows);
   for (int64_t p = 0; p < kPanels; ++p) {
     const KeyRange keys = partial ? tile.mask->seen_by(p, key) : KeyRange{0, kKeyTile};
     if (keys.count() <= 0) continue;
-    score(key.k_by_key, keys, tile.q + p * o.padded * kPanel, o, scores, kPanel);
+    score(key.k_by_key, keys, tile.q + p * o.padded * kPanel, o, ahead, scores, kPanel);
     cap_and_hide(*tile.mask, p, key, partial, keys, o, scores, kPanel);
     follow_maximum(tile, p, keys, scores, o);
     exponentiate(tile, p, keys, scores);
-    add_weighted(key.v_by_element, keys, scores, kPanel, partial && !key.finite, o,
+    add_weighted(key.v_by_element, keys, scores, kPanel, partial && !key.finite, o, ahead,
                  tile.accumulator + p * o.padded * kPanel);
   }
 }
@@ -503,8 +529,10 @@ void softmax_backward(const BackwardTile& tile, int64_t panel, KeyRange keys, co
   }
 }
 
-void backward(const KeyTile& key, bool partial, const TileOptions& o, float* words, float* shared) {
+void backward(const KeyTile& key, bool partial, const TileOptions& o, Ahead next, float* words,
+              float* shared) {
   const BackwardTile tile(words, o.padded);
+  Prefetcher ahead(next, kPanels * (3 * kKeyTile + o.padded) / kTileRows);
   float* scores = shared;  // [64][96]
   float* dscores = scores + kKeyTile * kQueryTile;
   const bool careful_key = partial && !key.finite;
@@ -515,24 +543,26 @@ void backward(const KeyTile& key, bool partial, const TileOptions& o, float* wor
     const int64_t panel = p * o.padded * kPanel;
     float* s = scores + p * kPanel;
     float* ds = dscores + p * kPanel;
-    score(key.k_by_key, keys, tile.q + panel, o, s, kQueryTile);
+    score(key.k_by_key, keys, tile.q + panel, o, ahead, s, kQueryTile);
     cap_and_hide(*tile.mask, p, key, partial, keys, o, s, kQueryTile);
-    score(key.v_by_key, keys, tile.dout + panel, o, ds, kQueryTile);  // dP^T = V dO^T
+    score(key.v_by_key, keys, tile.dout + panel, o, ahead, ds, kQueryTile);  // dP^T = V dO^T
     if (partial) {
       softmax_backward<true>(tile, p, keys, o, s, ds);
     } else {
       softmax_backward<false>(tile, p, keys, o, s, ds);
     }
-    add_weighted(key.k_by_element, keys, ds, kQueryTile, careful_key, o, tile.dq + panel);
+    add_weighted(key.k_by_element, keys, ds, kQueryTile, careful_key, o, ahead, tile.dq + panel);
     if (!partial) continue;
     // Panels see different keys.
-    add_gradient(scores, keys, p * kPanel, kPanel, tile.dout_columns, careful_query, o, key.dv);
-    add_gradient(dscores, keys, p * kPanel, kPanel, tile.q_columns, careful_query, o, key.dk);
+    add_gradient(scores, keys, p * kPanel, kPanel, tile.dout_columns, careful_query, o, ahead,
+                 key.dv);
+    add_gradient(dscores, keys, p * kPanel, kPanel, tile.q_columns, careful_query, o, ahead,
+                 key.dk);
   }
   if (partial) return;
   const KeyRange all{0, kKeyTile};
-  add_gradient(scores, all, 0, kQueryTile, tile.dout_columns, false, o, key.dv);
-  add_gradient(dscores, all, 0, kQueryTile, tile.q_columns, false, o, key.dk);
+  add_gradient(scores, all, 0, kQueryTile, tile.dout_columns, false, o, ahead, key.dv);
+  add_gradient(dscores, all, 0, kQueryTile, tile.q_columns, false, o, ahead, key.dk);
 }
 
 constexpr AttentionTileKernels kKernels = {

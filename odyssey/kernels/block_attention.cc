@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "odyssey/base/parallel_for.h"
 #include "odyssey/kernels/attention_amx.h"
@@ -38,10 +39,9 @@ int64_t tiles_of(int64_t rows, int64_t tile) {
 // Memory that a rank keeps from call to call; it grows in the first step and then stays.
 struct RankScratch {
   AttentionRows rows;
-  // Of one key/value head, packed. Forward: K by key, V by element. Backward: K by key, V by key,
-  // K by element.
-  Scratch<float> k, v, k_by_element;
-  Scratch<float> dk, dv;
+  // One key/value head, key tile by key tile. Forward: K by key, V by element. Backward: K by key,
+  // V by key, K by element, dK, dV.
+  Scratch<float> packed;
   Scratch<int32_t> position, segment;
   Scratch<char> finite;       // of each key tile
   Scratch<int64_t> progress;  // of each item of the backward pass
@@ -65,11 +65,15 @@ bool runs_on_matrix_tiles(int64_t head_size) {
 // All key tiles of one key/value head, packed.
 class PackedHead {
  public:
-  PackedHead(RankScratch& scratch, const AttentionTileKernels& kernels, const TileOptions& options)
-      : scratch_(scratch), kernels_(kernels), options_(options), keys_(scratch.rows.keys()) {
+  PackedHead(RankScratch& scratch, const AttentionTileKernels& kernels, const TileOptions& options,
+             bool backward)
+      : scratch_(scratch),
+        kernels_(kernels),
+        options_(options),
+        backward_(backward),
+        keys_(scratch.rows.keys()) {
     const int64_t padded_keys = tiles() * kKeyTile;
-    scratch.k.at_least(padded_keys * options.padded);
-    scratch.v.at_least(padded_keys * options.padded);
+    scratch.packed.at_least(tiles() * tile_words());
     scratch.finite.at_least(tiles());
     int32_t* position = scratch.position.at_least(padded_keys);
     int32_t* segment = scratch.segment.at_least(padded_keys);
@@ -81,72 +85,73 @@ class PackedHead {
   int64_t tiles() const { return tiles_of(keys_, kKeyTile); }
   bool is_ragged(int64_t t) const { return (t + 1) * kKeyTile > keys_; }
 
-  template <class T>
-  void pack_forward(View<const T, 3> k, View<const T, 3> v, int64_t g) {
-    for_tiles([&](int64_t t) {
-      const bool finite =
-          pack(k, g, t, scratch_.k.data(), nullptr) & pack(v, g, t, nullptr, scratch_.v.data());
-      scratch_.finite.data()[t] = finite;
-    });
-  }
   // Also sets dK and dV to 0.
   template <class T>
-  void pack_backward(View<const T, 3> k, View<const T, 3> v, int64_t g) {
-    const int64_t words = tiles() * tile_words();
-    scratch_.k_by_element.at_least(words);
-    scratch_.dk.at_least(words);
-    scratch_.dv.at_least(words);
+  void pack(View<const T, 3> k, View<const T, 3> v, int64_t g) {
     for_tiles([&](int64_t t) {
-      const bool finite = pack(k, g, t, scratch_.k.data(), scratch_.k_by_element.data()) &
-                          pack(v, g, t, scratch_.v.data(), nullptr);
-      scratch_.finite.data()[t] = finite;
-      std::fill_n(scratch_.dk.data() + t * tile_words(), tile_words(), 0.0f);
-      std::fill_n(scratch_.dv.data() + t * tile_words(), tile_words(), 0.0f);
+      const KeyTile key = tile(t);
+      const auto pack_one = [&](View<const T, 3> from, const float* by_key,
+                                const float* by_element) {
+        const int64_t row = t * kKeyTile;
+        return kernels_.pack(&from(row, g, 0), from.stride(0), std::min(kKeyTile, keys_ - row),
+                             options_, const_cast<float*>(by_key), const_cast<float*>(by_element));
+      };
+      const bool k_finite = pack_one(k, key.k_by_key, key.k_by_element);
+      const bool v_finite = pack_one(v, key.v_by_key, key.v_by_element);
+      scratch_.finite.data()[t] = k_finite && v_finite;
+      if (key.dk != nullptr) std::fill_n(key.dk, 2 * block_words(), 0.0f);
     });
   }
   void add_gradients(View<float, 3> dk, View<float, 3> dv, int64_t g) const {
     for_tiles([&](int64_t t) {
-      for (int64_t j = t * kKeyTile; j < std::min(keys_, (t + 1) * kKeyTile); ++j) {
+      const KeyTile key = tile(t);
+      const int64_t first = t * kKeyTile, rows = std::min(kKeyTile, keys_ - first);
+      for (int64_t j = 0; j < rows; ++j) {
         for (int64_t d = 0; d < options_.head_size; ++d) {
-          dk(j, g, d) += scratch_.dk.data()[j * options_.padded + d];
-          dv(j, g, d) += scratch_.dv.data()[j * options_.padded + d];
+          dk(first + j, g, d) += key.dk[j * options_.padded + d];
+          dv(first + j, g, d) += key.dv[j * options_.padded + d];
         }
       }
     });
   }
   KeyTile tile(int64_t t) const {
-    const int64_t at = t * tile_words();
+    float* block = scratch_.packed.data() + t * tile_words();
+    const auto next = [&] { return std::exchange(block, block + block_words()); };
     KeyTile key{};
-    key.k_by_key = scratch_.k.data() + at;
-    key.v_by_key = key.v_by_element = scratch_.v.data() + at;
-    key.k_by_element = scratch_.k_by_element.data() + at;
+    key.k_by_key = next();
+    (backward_ ? key.v_by_key : key.v_by_element) = next();
+    if (backward_) {
+      key.k_by_element = next();
+      key.dk = next();
+      key.dv = next();
+    }
     key.position = scratch_.position.data() + t * kKeyTile;
     key.segment = scratch_.segment.data() + t * kKeyTile;
-    key.dk = scratch_.dk.data() + at;
-    key.dv = scratch_.dv.data() + at;
     key.finite = scratch_.finite.data()[t] != 0;
     return key;
   }
+  // Part i of n of what the kernels read of tile t, nothing behind the last tile.
+  Ahead ahead(int64_t t, int64_t i, int64_t n) const {
+    if (t >= tiles()) return {scratch_.packed.data(), 0};
+    const int64_t lines = tile_words() / kStrip;
+    const int64_t begin = lines * i / n, end = lines * (i + 1) / n;
+    return {scratch_.packed.data() + t * tile_words() + begin * kStrip, end - begin};
+  }
 
  private:
-  int64_t tile_words() const { return kKeyTile * options_.padded; }
+  int64_t block_words() const { return kKeyTile * options_.padded; }
+  int64_t tile_words() const { return (backward_ ? 5 : 2) * block_words(); }
   template <class Body>
   void for_tiles(const Body& body) const {
     parallel_ranges(tiles(), 4, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) body(t);
     });
   }
-  template <class T>
-  bool pack(View<const T, 3> from, int64_t g, int64_t t, float* by_key, float* by_element) const {
-    const int64_t row = t * kKeyTile, at = t * tile_words();
-    return kernels_.pack(&from(row, g, 0), from.stride(0), std::min(kKeyTile, keys_ - row),
-                         options_, by_key == nullptr ? nullptr : by_key + at,
-                         by_element == nullptr ? nullptr : by_element + at);
-  }
 
   RankScratch& scratch_;
   const AttentionTileKernels& kernels_;
   const TileOptions& options_;
+  bool backward_;
   int64_t keys_;
 };
 
@@ -204,24 +209,33 @@ class Item {
   void for_tiles(const Body& body) const {
     for (int64_t i = 0; i < count_; ++i) body(tiles_[i], words_ + i * tile_words_);
   }
-  bool sees(int64_t kt) const {
-    for (int64_t i = 0; i < count_; ++i) {
-      if (rows_.tile(query_tile_[i], kt) != Visibility::kHidden) return true;
-    }
-    return false;
+  // The first key tile from kt on that any of them sees, or the number of key tiles.
+  int64_t next_seen(int64_t kt) const {
+    while (kt < head_.tiles() && pairs(kt) == 0) ++kt;
+    return kt;
   }
-  // Calls body(partial, scratch) for the query tiles that see key tile kt.
+  // Calls body(partial, what to fetch ahead, scratch) for the query tiles that see key tile kt.
   template <class Body>
   void for_pairs(int64_t kt, const Body& body) const {
+    const int64_t next = next_seen(kt + 1), count = pairs(kt);
+    int64_t done = 0;
     for (int64_t i = 0; i < count_; ++i) {
       const Visibility seen = rows_.tile(query_tile_[i], kt);
       if (seen == Visibility::kHidden) continue;
       const bool ragged = tiles_[i].rows < kQueryTile || head_.is_ragged(kt);
-      body(ragged || seen == Visibility::kPartial, words_ + i * tile_words_);
+      body(ragged || seen == Visibility::kPartial, head_.ahead(next, done++, count),
+           words_ + i * tile_words_);
     }
   }
 
  private:
+  int64_t pairs(int64_t kt) const {
+    int64_t count = 0;
+    for (int64_t i = 0; i < count_; ++i) {
+      count += rows_.tile(query_tile_[i], kt) != Visibility::kHidden;
+    }
+    return count;
+  }
   bool sees_anything(int64_t qt) const {
     for (int64_t t = 0; t < head_.tiles(); ++t) {
       if (rows_.tile(qt, t) != Visibility::kHidden) return true;
@@ -308,13 +322,13 @@ void attend(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, const Bl
 
   const AttentionTileKernels& kernels = tile_kernels(isa);
   const TileOptions tile_options = tile_options_of<T>(q.extent(2), options);
-  PackedHead head(scratch, kernels, tile_options);
+  PackedHead head(scratch, kernels, tile_options, /*backward=*/false);
   const int64_t tile_words = kernels.forward_words(tile_options.padded);
   const int64_t shared_words = kernels.shared_words();
   for (int64_t g = 0; g < k.extent(1); ++g) {
     const HeadPlan plan(g, q.extent(0), q.extent(1), options);
     if (plan.heads == 0) continue;
-    head.pack_forward(k, v, g);
+    head.pack(k, v, g);
     parallel_for(plan.items(), [&](int64_t index) {
       float* shared = thread_scratch(shared_words + kMostTiles * tile_words);
       const auto fill = [&](QueryTile& tile, int64_t h, int64_t row) {
@@ -326,9 +340,9 @@ void attend(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, const Bl
       const Item item(q, scratch.rows, head, plan, index, shared + shared_words, tile_words, fill);
       item.for_tiles(
           [&](const QueryTile& tile, float* words) { kernels.load(tile, tile_options, words); });
-      for (int64_t kt = 0; kt < head.tiles(); ++kt) {
-        item.for_pairs(kt, [&, key = head.tile(kt)](bool partial, float* words) {
-          kernels.forward(key, partial, tile_options, words, shared);
+      for (int64_t kt = item.next_seen(0); kt < head.tiles(); kt = item.next_seen(kt + 1)) {
+        item.for_pairs(kt, [&, key = head.tile(kt)](bool partial, Ahead ahead, float* words) {
+          kernels.forward(key, partial, tile_options, ahead, words, shared);
         });
         if (is_calling_thread()) poll();
       }
@@ -362,13 +376,13 @@ void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
   }
   const AttentionTileKernels& kernels = tile_kernels(isa);
   const TileOptions tile_options = tile_options_of<T>(q.extent(2), options);
-  PackedHead head(scratch, kernels, tile_options);
+  PackedHead head(scratch, kernels, tile_options, /*backward=*/true);
   const int64_t tile_words = kernels.backward_words(tile_options.padded);
   const int64_t shared_words = kernels.shared_words();
   for (int64_t g = 0; g < k.extent(1); ++g) {
     const HeadPlan plan(g, q.extent(0), q.extent(1), options);
     if (plan.heads == 0) continue;
-    head.pack_backward(k, v, g);
+    head.pack(k, v, g);
     const int64_t items = plan.items();
     int64_t* progress = scratch.progress.at_least(items);
     std::fill_n(progress, items, 0);
@@ -388,13 +402,11 @@ void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
       });
       // dK and dV of a key tile are added to by one item after the other.
       Turns turns(progress, index);
-      for (int64_t kt = 0; kt < head.tiles(); ++kt) {
-        if (item.sees(kt)) {
-          turns.wait(kt);
-          item.for_pairs(kt, [&, key = head.tile(kt)](bool partial, float* words) {
-            kernels.backward(key, partial, tile_options, words, shared);
-          });
-        }
+      for (int64_t kt = item.next_seen(0); kt < head.tiles(); kt = item.next_seen(kt + 1)) {
+        turns.wait(kt);
+        item.for_pairs(kt, [&, key = head.tile(kt)](bool partial, Ahead ahead, float* words) {
+          kernels.backward(key, partial, tile_options, ahead, words, shared);
+        });
         turns.done(kt);
         if (is_calling_thread()) poll();
       }
