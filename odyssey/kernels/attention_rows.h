@@ -24,7 +24,7 @@ class AttentionRows {
   const int32_t* position() const { return position_.data(); }
   const int32_t* key_segment() const { return key_segment_.data(); }
 
-  // What query tile `qt` sees of key tile `kt`.
+  // What query tile `qt` sees of key tile `kt`; kPartial may still turn out to be nothing.
   Visibility tile(int64_t qt, int64_t kt) const;
 
  private:
@@ -32,8 +32,11 @@ class AttentionRows {
     int32_t least, most;              // keys: of positions; queries: of the interval's lower end
     int32_t other_least, other_most;  // queries: of the interval's upper end
     int32_t segment_least, segment_most;
+    bool ascending;  // segment ids never fall from row to row
   };
-  int64_t queries_ = 0, keys_ = 0;
+  bool share_a_segment(int64_t qt, int64_t kt) const;
+
+  int64_t queries_ = 0, keys_ = 0, query_tile_ = 1, key_tile_ = 1;
   Buffer<int32_t> least_, most_, query_segment_, position_, key_segment_;
   Buffer<TileBounds> query_tiles_, key_tiles_;
 };

@@ -132,10 +132,12 @@ TEST(PerDocument, OnlyTheLengthOfTheRowSaysHowManyTokensARankHolds) {
   }
 }
 
-TEST(PerDocument, DealsEveryDocumentToAllRanks) {
+using Lengths = std::vector<int64_t>;
+
+TEST(PerDocument, DealsLongDocumentsToAllRanks) {
   // Documents of 8, 4 and 4 tokens on two ranks: chunks of 2, 1 and 1 tokens; 0 and 3 are rank 0's.
   const Placement placement =
-      Placement(PlacementKind::kPerDocument, 16, 2, 1).with_documents({8, 4, 4});
+      Placement(PlacementKind::kPerDocument, 16, 2, 1).with_documents(Lengths{8, 4, 4});
   EXPECT_EQ(positions(placement.ring_block(0)), (std::vector<int64_t>{0, 1, 6, 7, 8, 11, 12, 15}));
   EXPECT_EQ(positions(placement.ring_block(1)), (std::vector<int64_t>{2, 3, 4, 5, 9, 10, 13, 14}));
   // One document is dual_chunk_swap.
@@ -146,13 +148,49 @@ TEST(PerDocument, DealsEveryDocumentToAllRanks) {
   }
   // Single tokens are dealt in turn.
   const Placement single =
-      Placement(PlacementKind::kPerDocument, 5, 2, 1).with_documents({1, 1, 1, 1, 1});
+      Placement(PlacementKind::kPerDocument, 5, 2, 1).with_documents(Lengths{1, 1, 1, 1, 1});
   EXPECT_EQ(positions(single.ring_block(0)), (std::vector<int64_t>{0, 2, 4}));
+}
+
+TEST(PerDocument, KeepsShortDocumentsWhole) {
+  // 2 ranks of 512 tokens: documents of up to 128 stay whole, but the last places must be filled.
+  const Lengths lengths = {100, 120, 600, 80, 124};
+  const Placement placement =
+      Placement(PlacementKind::kPerDocument, 1024, 2, 1).with_documents(lengths);
+  const std::vector<int64_t> first = positions(placement.ring_block(0));
+  // The long one is halved; the longest short one goes to rank 0, the next two to rank 1.
+  EXPECT_EQ(
+      std::count_if(first.begin(), first.end(), [](int64_t i) { return i >= 220 && i < 820; }),
+      300);
+  EXPECT_EQ(first.back(), 1023);
+  EXPECT_EQ(first.size(), 512u);
+  Draws draws(5);
+  for (int round = 0; round < 50; ++round) {
+    // 100 documents of at most 128 tokens on 4 ranks of more than 512: nearly all stay whole.
+    Lengths documents;
+    for (int d = 0; d < 100; ++d) documents.push_back(draws.between(1, 128));
+    const int64_t length = std::accumulate(documents.begin(), documents.end(), int64_t{0});
+    if (length < 2048) continue;
+    const Placement packed =
+        Placement(PlacementKind::kPerDocument, length, 4, 1).with_documents(documents);
+    std::vector<int> owner(length);
+    for (int r = 0; r < 4; ++r) {
+      for (int64_t position : positions(packed.ring_block(r))) owner[position] = r;
+    }
+    int cut = 0;
+    int64_t begin = 0;
+    for (int64_t tokens : documents) {
+      cut += std::any_of(owner.begin() + begin, owner.begin() + begin + tokens,
+                         [&](int r) { return r != owner[begin]; });
+      begin += tokens;
+    }
+    ASSERT_LE(cut, 4);
+  }
 }
 
 TEST(PerDocument, RefusesDocumentsThatAreNotTheRow) {
   const Placement placement(PlacementKind::kPerDocument, 16, 2, 1);
-  EXPECT_THROW(placement.with_documents({8, 4}), std::logic_error);
+  EXPECT_THROW(placement.with_documents(Lengths{8, 4}), std::logic_error);
   EXPECT_THROW(row_placements(placement, 2, std::vector<int32_t>(16, 1)), std::logic_error);
 }
 
@@ -267,8 +305,8 @@ TEST(Balance, PackedRowsAreSharedEvenlyPerDocument) {
   for (MaskKind mask : {MaskKind::kCausal, MaskKind::kFull}) {
     for (PlacementKind kind : {PlacementKind::kPerDocument, PlacementKind::kStriped}) {
       const auto [all, by_hop] = worst_of_packed(kind, mask, 0);
-      EXPECT_LE(all, 1.02) << name_of(kind) << name_of(mask);
-      EXPECT_LE(by_hop, 1.02) << name_of(kind) << name_of(mask);
+      EXPECT_LE(all, 1.05) << name_of(kind) << name_of(mask);
+      EXPECT_LE(by_hop, 1.05) << name_of(kind) << name_of(mask);
     }
     // What it is for: dual_chunk_swap of the whole row.
     EXPECT_GT(worst_of_packed(PlacementKind::kDualChunkSwap, mask, 0).first, 1.5);

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "odyssey/base/error.h"
+#include "odyssey/sequence/per_document.h"
 
 namespace odyssey {
 namespace {
@@ -21,16 +21,6 @@ std::vector<Run> cut(const std::vector<Run>& runs, int64_t begin, int64_t count)
     count -= take;
   }
   return part;
-}
-
-// Neighbours become one run.
-void append(const Run& run, std::vector<Run>& runs) {
-  if (run.count == 0) return;
-  if (!runs.empty() && runs.back().first + runs.back().count == run.first) {
-    runs.back().count += run.count;
-  } else {
-    runs.push_back(run);
-  }
 }
 
 }  // namespace
@@ -60,49 +50,20 @@ Placement::Placement(PlacementKind kind, int64_t sequence_length, int ring_size,
       ulysses_size_(ulysses_size) {
   ODYSSEY_CHECK(sequence_length >= 0 && ring_size >= 1 && ulysses_size >= 1, "S={} R={} U={}",
                 sequence_length, ring_size, ulysses_size);
-  if (kind == PlacementKind::kPerDocument && sequence_length > 0) documents_ = {sequence_length};
+  if (kind != PlacementKind::kPerDocument) return;
+  std::vector<int64_t> one;
+  if (sequence_length > 0) one.push_back(sequence_length);
+  *this = with_documents(one);
 }
 
-Placement Placement::with_documents(std::vector<int64_t> documents) const {
+Placement Placement::with_documents(std::span<const int64_t> documents) const {
   Placement other = *this;
   if (kind_ != PlacementKind::kPerDocument) return other;
   ODYSSEY_CHECK(std::accumulate(documents.begin(), documents.end(), int64_t{0}) == sequence_length_,
                 "documents that do not add up to S={}", sequence_length_);
-  other.documents_ = std::move(documents);
+  other.blocks_ = std::make_shared<const std::vector<std::vector<Run>>>(
+      per_document_blocks(documents, ring_size_));
   return other;
-}
-
-// A document of n tokens is cut into 2R chunks of n / 2R tokens, and rank r gets chunks r and
-// 2R-1-r. The n mod 2R tokens that are left over make single chunks one token longer: they are
-// dealt to the ranks in turn, and the next document goes on where this one stopped, so that in the
-// end ranks differ by at most one token, the first ones being longer. A rank that gets two of them
-// lengthens both its chunks; with one, the late chunk in every other document and the early chunk
-// else: late tokens see more keys.
-std::vector<Run> Placement::per_document_block(int r) const {
-  const int64_t chunks = 2 * int64_t{ring_size_};
-  std::vector<Run> runs;
-  int64_t begin = 0, dealt = 0;
-  bool is_late = true;
-  for (int64_t length : documents_) {
-    const int64_t base = length / chunks, left = length % chunks;
-    const auto chunk_size = [&](int64_t chunk) {
-      const bool late_chunk = chunk >= ring_size_;
-      const int64_t rank = late_chunk ? chunks - 1 - chunk : chunk;
-      const int64_t turn = (rank - dealt % ring_size_ + ring_size_) % ring_size_;
-      const int64_t got = (turn < left) + (turn + ring_size_ < left);
-      return base + (got == 2 || (got == 1 && late_chunk == is_late));
-    };
-    int64_t first = begin;
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const int64_t size = chunk_size(chunk);
-      if (chunk == r || chunk == chunks - 1 - r) append({first, size, 1}, runs);
-      first += size;
-    }
-    begin += length;
-    dealt += left;
-    is_late = !is_late;
-  }
-  return runs;
 }
 
 std::vector<Run> Placement::ring_block(int r) const {
@@ -126,7 +87,7 @@ std::vector<Run> Placement::ring_block(int r) const {
       }
       break;
     case PlacementKind::kPerDocument:
-      return per_document_block(r);
+      return (*blocks_)[r];
   }
   return runs;
 }

@@ -11,6 +11,7 @@
 // documents, and all sizes (buffers, messages) are known before any batch.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,7 @@ enum class PlacementKind {
   kContiguous,     // ring rank r holds chunk r of R
   kDualChunkSwap,  // chunks r and 2R-1-r of 2R: under a causal mask every rank has the same work
   kStriped,        // positions r, r+R, r+2R, ...
-  kPerDocument,    // of every document chunks r and 2R-1-r of 2R: packed rows, the same work
+  kPerDocument,    // of long documents chunks r and 2R-1-r of 2R, short ones whole: packed rows
 };
 std::string_view name_of(PlacementKind kind);
 
@@ -33,7 +34,7 @@ class Placement {
   Placement(PlacementKind kind, int64_t sequence_length, int ring_size, int ulysses_size);
   // The same, for a row of other documents; kinds other than kPerDocument stay as they are.
   // documents: lengths, all at least 1, padding counted as a document; their sum is S.
-  Placement with_documents(std::vector<int64_t> documents) const;
+  Placement with_documents(std::span<const int64_t> documents) const;
 
   PlacementKind kind() const { return kind_; }
   int64_t sequence_length() const { return sequence_length_; }
@@ -53,13 +54,11 @@ class Placement {
   int64_t most_local_rows() const;
 
  private:
-  std::vector<Run> per_document_block(int r) const;
-
   PlacementKind kind_;
   int64_t sequence_length_;
   int ring_size_;
   int ulysses_size_;
-  std::vector<int64_t> documents_;  // of kPerDocument: lengths
+  std::shared_ptr<const std::vector<std::vector<Run>>> blocks_;  // of kPerDocument: ring blocks
 };
 
 // Lengths of the stretches of equal segment ids in a row [S]: its documents, and its padding.
