@@ -14,6 +14,7 @@ Usage: odyssey COMMAND [arguments]
   check      prove on this machine that a layout equals dense attention
   attention  one attention call, files in and out
   bench      measure how fast the kernels are on this machine
+  plan       predict time and memory of a step on other machines
   keys       list the configuration keys
 odyssey COMMAND --help says more.
 
@@ -149,6 +150,39 @@ Options:
   -h, --help        this text
 )";
 
+constexpr std::string_view kPlan =
+    R"(odyssey plan: predicts time and memory of a training step on other machines
+
+Usage: odyssey plan [CONFIG.yml] [key=value ...]
+       odyssey plan --validate [TABLE.yml ...]
+       odyssey plan --cross-validate [TABLE.yml ...]
+       odyssey plan --fit TABLE.yml ... [--output FILE]
+  CONFIG.yml, key=value  the run, as in training; its ranks are the chips of the machine
+  hardware=NAME          the machine: a file of configs/hardware without its .yml, or a file of your
+                         own that ends in .yml
+  hardware.FIELD=VALUE   another value of a field of that file
+  TABLE.yml              measured steps (default: all of configs/validation)
+
+Prints each part of the step in seconds, the memory of a chip, and what is unwise about the layout.
+Keys that steer TPU kernels and recomputing count too: sa_block_q, sa_block_kv, sa_block_q_dkv,
+sa_block_kv_dkv, dq_reduction_steps, sa_bwd_dkv_megacore, remat_policy. docs/planner.md derives the
+model and describes the files.
+
+Example:
+  odyssey plan hardware=tpu-v5p-64 model_name=llama3-8b per_device_batch_size=0.015625 \
+          max_target_length=262144 context_parallel_strategy=usp ici_context_parallelism=16 \
+          ici_context_usp_ulysses_parallelism=4
+
+Options:
+  --validate        compare predictions with measured tables: error of each step, order of pairs,
+                    and what the choice of the model costs
+  --cross-validate  predict each cell by constants that were fitted without it, and usp cells by
+                    constants fitted on all others
+  --fit             fit the constants of a family of chips to tables, and print them as a file
+  --output FILE     with --fit: write them to this file
+  -h, --help        this text
+)";
+
 constexpr std::string_view kKeys =
     R"(odyssey keys: lists the configuration keys
 
@@ -175,6 +209,7 @@ std::string_view help_text(std::string_view command) {
   if (command == "check") return kCheck;
   if (command == "attention") return kAttention;
   if (command == "bench") return kBench;
+  if (command == "plan") return kPlan;
   ODYSSEY_CHECK(command == "keys", "command {}", command);
   return kKeys;
 }

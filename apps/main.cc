@@ -16,6 +16,7 @@
 #include "apps/cores.h"
 #include "apps/help.h"
 #include "apps/launch.h"
+#include "apps/plan_command.h"
 #include "apps/train_command.h"
 #include "odyssey/base/error.h"
 #include "odyssey/base/parallel_for.h"
@@ -33,10 +34,11 @@ struct CommandLine {
   bool wants_help = false, wants_version = false;
   std::string ranks, engine = "auto", input, output;
   std::string json, threads, seconds, clock = "wall";
+  bool validate = false, cross_validate = false, fit = false;
   std::vector<std::string> words;
 };
 
-const std::vector<std::string> kCommands = {"train", "check", "attention", "bench", "keys"};
+const std::vector<std::string> kCommands = {"train", "check", "attention", "bench", "plan", "keys"};
 
 UserError usage_error(const std::string& what, const std::string& expected,
                       const std::string& actual, const std::string& command) {
@@ -55,6 +57,7 @@ UserError unknown_option(const std::string& word, const std::string& command) {
   if (command == "train" || command == "check") known = "--ranks, --comm or --help";
   if (command == "attention") known = "--input, --output, --ranks, --comm or --help";
   if (command == "bench") known = "--json, --threads, --seconds, --clock or --help";
+  if (command == "plan") known = "--validate, --cross-validate, --fit, --output or --help";
   return usage_error("option", known, word, command);
 }
 
@@ -80,6 +83,13 @@ void add_command(CLI::App& app, const std::string& name, CommandLine& line) {
     command->add_option("--threads", line.threads);
     command->add_option("--seconds", line.seconds);
     command->add_option("--clock", line.clock);
+    return;
+  }
+  if (name == "plan") {
+    command->add_flag("--validate", line.validate);
+    command->add_flag("--cross-validate", line.cross_validate);
+    command->add_flag("--fit", line.fit);
+    command->add_option("--output", line.output);
     return;
   }
   command->add_option("--ranks", line.ranks);
@@ -227,6 +237,24 @@ int run_bench(const CommandLine& line) {
   return launcher_rank() == 0 ? run_bench_command(command) : kExitDone;
 }
 
+int run_plan(CommandLine& line) {
+  PlanCommand command;
+  command.validate = line.validate;
+  command.cross_validate = line.cross_validate;
+  command.fit = line.fit;
+  command.output = line.output;
+  if (line.fit && (line.validate || line.cross_validate)) {
+    throw usage_error("odyssey plan", "--fit alone", "it beside another mode", line.command);
+  }
+  if (!line.output.empty() && !line.fit) {
+    throw usage_error("--output", "--fit beside it", line.output, line.command);
+  }
+  if (!line.fit && !line.validate && !line.cross_validate) command.yml = take_yml(line);
+  command.words = line.words;
+  // It computes nothing in parallel.
+  return launcher_rank() == 0 ? run_plan_command(command) : kExitDone;
+}
+
 int run_keys(const CommandLine& line) {
   if (line.words.size() > 1) {
     throw usage_error("odyssey keys", "one word", fmt::format("{}", line.words.size()),
@@ -255,6 +283,7 @@ int run(int argc, const char* const* argv) {
   if (line.command == "check") return run_check(line);
   if (line.command == "attention") return run_attention(line);
   if (line.command == "bench") return run_bench(line);
+  if (line.command == "plan") return run_plan(line);
   return run_keys(line);
 }
 

@@ -31,25 +31,27 @@ struct KernelTraits {
 
 class Estimator {
  public:
-  Estimator(const Job& job, const Counts& counts)
+  Estimator(const Job& job, const Counts& counts, Scope scope)
       : config_(job.config),
         run_(job.config.run),
         model_(job.config.run.model),
         hardware_(job.hardware),
         calibration_(job.calibration),
         counts_(counts),
+        scope_(scope),
         routes_(route(job.hardware, job.config.run.parallel)),
         traits_(traits()) {}
 
   Cost estimate() {
-    add("linear", linear());
+    const bool whole = scope_ == Scope::kStep;
+    if (whole) add("linear", linear());
     add_attention();
-    add_weights();
+    if (whole) add_weights();
     if (run_.parallel.ring_size > 1 && run_.parallel.outer_gather) add_gather();
     if (run_.parallel.ring_size > 1 && !run_.parallel.outer_gather) add_ring();
     if (run_.parallel.ulysses_size > 1) add("head exchange", layers() * head_exchange());
     for (CostItem& item : cost_.items) item.seconds *= micro_batches();
-    add("fixed", calibration_.fixed_seconds);
+    if (whole) add("fixed", calibration_.fixed_seconds);
     add_findings();
     cost_.model_teraflops = model_teraflops();
     return std::move(cost_);
@@ -71,7 +73,11 @@ class Estimator {
   double collective_seconds(double bytes, double rate) const {
     return rate > 0 ? bytes / (rate * calibration_.collective_efficiency) : 0;
   }
-  double forward_runs() const { return config_.remat.attention ? 2 : 1; }
+  double forward_runs() const { return scope_ == Scope::kStep && config_.remat.attention ? 2 : 1; }
+  double backward_runs() const { return scope_ == Scope::kAttentionForward ? 0 : 1; }
+  // Runs of what stands around the kernels: q, k and v come again for the backward kernel, also
+  // where the attention itself was kept. An attention call alone keeps them.
+  double input_runs() const { return scope_ == Scope::kStep ? 2 : 1; }
 
   // The kernels threads three dq accumulators through its steps, unless a block has too few keys.
   bool has_staged_dq() const {
@@ -147,17 +153,19 @@ class Estimator {
   void add_attention() {
     const TileCounts &forward = counts_.forward, &backward = counts_.backward;
     add("attention forward", layers() * forward_runs() * forward_seconds(forward.sum_of_most()));
-    add("attention backward", layers() * backward_seconds(backward.sum_of_most()));
+    add("attention backward",
+        layers() * backward_runs() * backward_seconds(backward.sum_of_most()));
     const int64_t grid = backward.grid() * static_cast<int64_t>(backward.most.size());
     if (traits_.static_backward_grid) {
       const int64_t idle = (grid - backward.sum_of_most()) * counts_.head_rows;
-      add("hidden tiles", layers() * real(idle) * idle_tile() / real(traits_.backward_cores));
+      add("hidden tiles",
+          layers() * backward_runs() * real(idle) * idle_tile() / real(traits_.backward_cores));
     }
     if (hardware_.kind == MachineKind::kTpu) {
       const int64_t partials = traits_.dq_partials ? grid : 3 * backward.query_tiles;
       const double bytes =
           real(partials * counts_.head_rows * backward.tile.queries * model_.head_size) * 4;
-      add("dq partial sums", layers() * memory_seconds(bytes));
+      add("dq partial sums", layers() * backward_runs() * memory_seconds(bytes));
     }
   }
 
@@ -177,13 +185,14 @@ class Estimator {
   // K and V of all ranks: gathered in forward, again in backward, dK and dV summed and scattered.
   void add_gather() {
     const TransferCounts& t = counts_.transfers;
-    const double bytes =
-        2 * real(t.gather) * element_bytes() + real(t.reduce) * traits_.gradient_bytes;
+    const double bytes = input_runs() * real(t.gather) * element_bytes() +
+                         backward_runs() * real(t.reduce) * traits_.gradient_bytes;
     add("kv gather", layers() * collective_seconds(bytes, routes_.gather));
     const double whole =
         2 * real(counts_.rows * counts_.kv_heads * model_.head_size * run_.data.sequence_length) *
         element_bytes();
-    add("kv layout", layers() * 3 * memory_seconds(traits_.layout_passes * whole));
+    add("kv layout", layers() * (input_runs() + backward_runs()) *
+                         memory_seconds(traits_.layout_passes * whole));
   }
 
   void add_ring() {
@@ -195,8 +204,10 @@ class Estimator {
     const double merge_backward =
         memory_seconds(traits_.merge_backward * q + traits_.merge_backward_kv * kv);
     const double steps = real(run_.parallel.ring_size);
-    add("ring merge", layers() * steps * (forward_runs() * merge_forward + merge_backward));
-    add("ring step", layers() * steps * (forward_runs() + 1) * calibration_.ring_step_seconds);
+    add("ring merge",
+        layers() * steps * (forward_runs() * merge_forward + backward_runs() * merge_backward));
+    add("ring step",
+        layers() * steps * (forward_runs() + backward_runs()) * calibration_.ring_step_seconds);
 
     // A hop that takes longer than the work it hides behind. Neighbours talk at full speed.
     const double hop = real(t.hop) * element_bytes() / routes_.neighbour;
@@ -207,7 +218,7 @@ class Estimator {
       const double forward = forward_seconds(counts_.forward.most[step]) + merge_forward;
       const double backward = backward_seconds(counts_.backward.most[step]) + merge_backward;
       if (!last) exposed += forward_runs() * std::max(0.0, hop - forward);
-      exposed += std::max(0.0, gradient_hop - backward);
+      exposed += backward_runs() * std::max(0.0, gradient_hop - backward);
     }
     add("ring exposed", layers() * exposed);
   }
@@ -216,9 +227,11 @@ class Estimator {
   // Where only the attention is kept, q, k and v come again for the backward kernel.
   double head_exchange() const {
     const TransferCounts& t = counts_.transfers;
-    const double forward = 2 * real(t.exchange_in) + forward_runs() * real(t.exchange_out);
+    const double forward =
+        input_runs() * real(t.exchange_in) + forward_runs() * real(t.exchange_out);
     const double backward = real(t.exchange_gradient_in) + real(t.exchange_gradient_out);
-    return collective_seconds((forward + backward) * element_bytes(), routes_.exchange);
+    return collective_seconds((forward + backward_runs() * backward) * element_bytes(),
+                              routes_.exchange);
   }
 
   void add_findings() {
@@ -260,6 +273,7 @@ class Estimator {
   const Hardware& hardware_;
   const Calibration& calibration_;
   const Counts& counts_;
+  Scope scope_;
   Routes routes_;
   KernelTraits traits_;
   Cost cost_;
@@ -279,8 +293,8 @@ double Cost::seconds(std::string_view name) const {
   return sum;
 }
 
-Cost estimate(const Job& job, const Counts& counts) {
-  return Estimator(job, counts).estimate();
+Cost estimate(const Job& job, const Counts& counts, Scope scope) {
+  return Estimator(job, counts, scope).estimate();
 }
 
 }  // namespace odyssey

@@ -25,7 +25,10 @@ struct Cost {
   double seconds(std::string_view name) const;  // of one item; 0 where there is none
 };
 
+// What is timed: a whole step, or one attention call of each layer without anything around it.
+enum class Scope { kStep, kAttention, kAttentionForward };
+
 // `counts` = count(job.config), which is the slow part: a search may price one count often.
-Cost estimate(const Job& job, const Counts& counts);
+Cost estimate(const Job& job, const Counts& counts, Scope scope = Scope::kStep);
 
 }  // namespace odyssey

@@ -31,6 +31,11 @@ void read_torus(Fields& fields, Hardware& hardware) {
     hardware.torus.push_back(size);
     product = std::min(product * size, kMostChips + 1);
   }
+  constexpr size_t kMostAxes = 6;
+  if (hardware.torus.size() > kMostAxes) {
+    throw user_error(fields.label("torus"), fmt::format("at most {} axes", kMostAxes),
+                     fmt::format("{}", hardware.torus.size()), "No such machine is known.");
+  }
   if (product != hardware.chips) {
     throw user_error(fields.label("torus"),
                      fmt::format("axes that multiply to chips={}", hardware.chips),

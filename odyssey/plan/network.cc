@@ -15,32 +15,41 @@ namespace {
 
 constexpr double kGiga = 1e9;
 
+constexpr size_t kMostAxes = 6;  // of a torus, and of ranks
+
 // Tries every way to give whole torus axes to axes of ranks. True where one fits; among those the
 // innermost axis of ranks has most torus axes, then the next.
 bool map_whole_axes(std::span<const int64_t> torus, std::span<const int64_t> sizes,
                     TorusMapping& mapping) {
-  const size_t axes = torus.size(), ranks = sizes.size();
-  int64_t ways = 1;
-  for (size_t axis = 0; axis < axes; ++axis) ways *= static_cast<int64_t>(ranks);
-  std::vector<int64_t> best;  // number of torus axes of each axis of ranks, innermost first
-  for (int64_t way = 0; way < ways; ++way) {
-    std::vector<int64_t> product(ranks, 1), count(ranks, 0);
-    int64_t digits = way;
-    std::vector<std::vector<TorusPart>> parts(ranks);
-    for (size_t axis = 0; axis < axes; ++axis) {
-      const size_t owner = digits % ranks;
-      digits /= ranks;
-      product[owner] *= torus[axis];
-      count[ranks - 1 - owner] += torus[axis] > 1;
-      if (torus[axis] > 1) parts[owner].push_back({static_cast<int>(axis), torus[axis], true});
+  const size_t ranks = sizes.size();
+  std::array<size_t, kMostAxes> owner{}, best_owner{};  // of each torus axis
+  std::array<int64_t, kMostAxes> best{};                // torus axes of each, innermost first
+  bool found = false;
+  for (bool more = true; more;) {
+    std::array<int64_t, kMostAxes> product{}, count{};
+    product.fill(1);
+    for (size_t axis = 0; axis < torus.size(); ++axis) {
+      product[owner[axis]] *= torus[axis];
+      count[ranks - 1 - owner[axis]] += torus[axis] > 1;
     }
-    if (!std::equal(product.begin(), product.end(), sizes.begin())) continue;
-    if (best.empty() || best < count) {
+    if (std::equal(sizes.begin(), sizes.end(), product.begin()) && (!found || best < count)) {
+      found = true;
       best = count;
-      mapping.parts = parts;
+      best_owner = owner;
+    }
+    // The next way, as a number of torus.size() digits.
+    more = false;
+    for (size_t axis = 0; axis < torus.size() && !more; ++axis) {
+      more = ++owner[axis] < ranks;
+      if (!more) owner[axis] = 0;
     }
   }
-  return !best.empty();
+  mapping.parts.assign(ranks, {});
+  for (size_t axis = 0; found && axis < torus.size(); ++axis) {
+    if (torus[axis] == 1) continue;
+    mapping.parts[best_owner[axis]].push_back({static_cast<int>(axis), torus[axis], true});
+  }
+  return found;
 }
 
 // Innermost first: as much of the fullest torus axis as divides the size, until the size is used
@@ -173,6 +182,8 @@ TorusMapping map_to_torus(std::span<const int64_t> torus, std::span<const int64_
   for (const int64_t size : torus) chips *= size;
   for (const int64_t size : sizes) ranks *= size;
   ODYSSEY_CHECK(chips == ranks, "{} chips, {} ranks", chips, ranks);
+  ODYSSEY_CHECK(torus.size() <= kMostAxes && sizes.size() <= kMostAxes, "{} and {} axes",
+                torus.size(), sizes.size());
   TorusMapping mapping;
   mapping.aligned = map_whole_axes(torus, sizes, mapping);
   if (!mapping.aligned) map_split_axes(torus, sizes, mapping);

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/plan_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <string_view>
+
+#include <fmt/core.h>
+
+#include "apps/describe.h"
+#include "apps/launch.h"
+#include "odyssey/base/error.h"
+#include "odyssey/io/atomic_file.h"
+#include "odyssey/plan/cost.h"
+#include "odyssey/plan/fit.h"
+#include "odyssey/plan/memory.h"
+#include "odyssey/plan/validation.h"
+
+namespace odyssey {
+namespace {
+
+constexpr double kPercent = 100, kGib = 1024.0 * 1024 * 1024;
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double most(const std::vector<double>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
+std::vector<Table> read_tables(const std::vector<std::string>& files) {
+  std::vector<Table> tables;
+  for (const std::string& file : files.empty() ? validation_files() : files) {
+    tables.push_back(read_table(file));
+  }
+  return tables;
+}
+
+void print_cells(const Table& table, const std::vector<double>& predicted) {
+  fmt::print("{:>10} {:>10} {:>8}  layout\n", "measured", "predicted", "error %");
+  for (size_t i = 0; i < predicted.size(); ++i) {
+    const Cell& cell = table.cells[i];
+    fmt::print("{:>10.4g} {:>10.4g} {:>+8.2f}  {}\n", cell.measured, predicted[i],
+               kPercent * (predicted[i] / cell.measured - 1), cell.label);
+  }
+}
+
+void validate(const Table& table) {
+  std::vector<double> predicted;
+  for (const Cell& cell : table.cells) {
+    predicted.push_back(predict(cell, table.measure, cell.job.calibration));
+  }
+  fmt::print("\n{}\n{} ({}), {}\n", table.title, table.path, table.source, name_of(table.measure));
+  print_cells(table, predicted);
+  const Agreement result = agreement(table, predicted);
+  fmt::print("mean error {:.2f} %, largest {:.2f} %", kPercent * result.mean_error,
+             kPercent * result.largest_error);
+  if (result.pairs > 0) {
+    fmt::print("; {} of {} pairs that differ by more than 1 % in order; choice costs {:.2f} %",
+               result.ordered_pairs, result.pairs, kPercent * result.largest_regret);
+  }
+  fmt::print("\n");
+}
+
+// Tables of one family are fitted together.
+std::map<std::string, std::vector<Table>> by_calibration(std::vector<Table> tables) {
+  std::map<std::string, std::vector<Table>> families;
+  for (Table& table : tables) {
+    const std::string family = table.cells[0].job.hardware.calibration;
+    families[family].push_back(std::move(table));
+  }
+  return families;
+}
+
+void print_held_out(std::string_view what, const std::vector<double>& errors) {
+  fmt::print("{:<44} {:>5} cells  mean error {:>6.2f} %  largest {:>6.2f} %\n", what, errors.size(),
+             kPercent * mean(errors), kPercent * most(errors));
+}
+
+void cross_validate(const Table& table) {
+  const std::vector<Sample> samples = samples_of({&table, 1});
+  const Calibration start = table.cells[0].job.calibration;
+  fmt::print("\n{} ({})\n", table.title, table.path);
+  if (samples.size() > 1) {
+    print_held_out("each cell from all others", held_out_errors(samples, start));
+  }
+  std::vector<Sample> usp, others;
+  for (const Sample& sample : samples) {
+    (sample.cell->strategy == "usp" ? usp : others).push_back(sample);
+  }
+  if (!usp.empty() && !others.empty()) {
+    print_held_out("usp cells from those of other strategies", transfer_errors(others, usp, start));
+  }
+}
+
+int fit_tables(const PlanCommand& command) {
+  if (command.words.empty()) {
+    throw user_error("odyssey plan --fit", "files of measured tables", "none",
+                     "Name files such as configs/validation/*.yml.");
+  }
+  const auto families = by_calibration(read_tables(command.words));
+  if (families.size() > 1) {
+    throw user_error("odyssey plan --fit", "tables of one family of chips",
+                     fmt::format("{} and {}", families.begin()->first, families.rbegin()->first),
+                     "Fit them one after the other.");
+  }
+  const std::vector<Table>& tables = families.begin()->second;
+  const std::vector<Sample> samples = samples_of(tables);
+  const Calibration fitted = fit(samples, tables[0].cells[0].job.calibration);
+  const std::vector<double> errors = jackknife_errors(samples, fitted);
+  std::vector<std::string> source = {"Fitted by `odyssey plan --fit` on:"};
+  for (const Table& table : tables) {
+    source.push_back(
+        fmt::format("  {} ({}), {} cells", table.title, table.source, table.cells.size()));
+  }
+  source.emplace_back("Standard errors, by leaving out one cell at a time:");
+  for (size_t f = 0; f < errors.size(); ++f) {
+    const CalibrationField& field = calibration_fields()[f];
+    if (field.is_fitted) {
+      source.push_back(fmt::format("  {} {:.2g}{}", field.name, errors[f],
+                                   errors[f] == 0 ? " (no cell depends on it)" : ""));
+    }
+  }
+  const std::string text = calibration_text(fitted, source);
+  if (command.output.empty()) {
+    fmt::print("{}", text);
+  } else {
+    AtomicFile file(command.output);
+    file.write(text);
+    file.commit();
+    fmt::print("wrote {}\n", command.output);
+  }
+  return kExitDone;
+}
+
+void print_step(const Job& job, const Counts& counts) {
+  const Cost cost = estimate(job, counts);
+  const double step = cost.step_seconds();
+  fmt::print("{} on {}\n", job.config.run.model.name, job.hardware.name);
+  fmt::print("{}, {} tokens a row, {} rows\n\n", describe(job.config.run.parallel),
+             job.config.run.data.sequence_length, job.config.run.data.global_batch_rows);
+  for (const CostItem& item : cost.items) {
+    fmt::print("  {:<22} {:>10.4f} s {:>6.1f} %\n", item.name, item.seconds,
+               kPercent * item.seconds / step);
+  }
+  fmt::print("  {:<22} {:>10.4f} s\n\n", "step", step);
+  fmt::print("model TFLOP/s of a chip: {:.1f} ({:.1f} % of its peak)\n",
+             cost.model_teraflops / step,
+             kPercent * cost.model_teraflops / step / job.hardware.tflops);
+  const PlanMemory memory = plan_memory(job, counts);
+  fmt::print("memory of a chip: {:.1f} GiB of {:.1f}", memory.total() / kGib,
+             job.hardware.memory_gib);
+  if (memory.dq_partials > 0) {
+    fmt::print(", {:.1f} of them partial sums of dq", memory.dq_partials / kGib);
+  }
+  fmt::print("{}\n", memory.total() / kGib > job.hardware.memory_gib ? ": does not fit" : "");
+  for (const std::string& finding : cost.findings) fmt::print("note: {}\n", finding);
+  for (const std::string& note : job.config.run.notes) fmt::print("note: {}\n", note);
+}
+
+}  // namespace
+
+int run_plan_command(const PlanCommand& command) {
+  if (command.fit) return fit_tables(command);
+  if (command.validate || command.cross_validate) {
+    for (const Table& table : read_tables(command.words)) {
+      if (command.validate) validate(table);
+      if (command.cross_validate) cross_validate(table);
+    }
+    return kExitDone;
+  }
+  const Job job = make_job(command.yml, command.words);
+  print_step(job, count(job.config));
+  return kExitDone;
+}
+
+}  // namespace odyssey

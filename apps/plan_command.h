@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// `odyssey plan`: predicts time and memory of a training step on machines that are not here, and
+// tells how good the predictions are.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace odyssey {
+
+struct PlanCommand {
+  std::string yml;                 // may be empty
+  std::vector<std::string> words;  // key=value, hardware.FIELD=VALUE; files for the modes below
+  bool validate = false, cross_validate = false, fit = false;
+  std::string output;  // of fit: file of constants; empty: they are printed
+};
+
+// Prints; returns the exit code.
+int run_plan_command(const PlanCommand& command);
+
+}  // namespace odyssey
