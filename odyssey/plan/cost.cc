@@ -79,7 +79,7 @@ class Estimator {
   // where the attention itself was kept. An attention call alone keeps them.
   double input_runs() const { return scope_ == Scope::kStep ? 2 : 1; }
 
-  // The kernels threads three dq accumulators through its steps, unless a block has too few keys.
+  // The kernel threads three dq accumulators through its steps, unless a block has too few keys.
   bool has_staged_dq() const {
     return config_.kernel.dq_reduction_steps == 3 && counts_.backward.key_tiles > 3;
   }
@@ -89,12 +89,15 @@ class Estimator {
       // The kernels here carry the state of the softmax from block to block: nothing to merge.
       return {false, false, hardware_.cores, 0, 0, 0, 0, 4};
     }
-    // Forward: out 2 + 2 + 4 + 4 bytes, a copy 2, lse and maximum in fp32 written and read.
-    // Backward: dq 4 + 8, sum of out * dout 6; dK and dV added and copied, 20 an element of both.
-    const bool tpu = hardware_.kind == MachineKind::kTpu;
-    const double lanes = tpu ? 128 : 1;  // TPU kernels write lse and maximum in all lanes
-    const double merge_forward = 14 + 16 * lanes / real(model_.head_size);
-    if (!tpu) return {false, false, hardware_.cores, merge_forward, 18, 20, 4, element_bytes()};
+    if (hardware_.kind == MachineKind::kGpu) {
+      // Fused passes: out 2 + 4 + 4 bytes; dq 2 + 4 + 4; dK and dV the same, and copied to send.
+      return {false, false, hardware_.cores, 10, 10, 20, 4, element_bytes()};
+    }
+    // Passes fused by the compiler. Forward: out 2 + 2 + 4 + 4 bytes, a copy 2, lse and maximum, in
+    // fp32 in all 128 lanes, written and read. Backward: dq 4 + 8, sum of out * dout 6; dK and dV
+    // added and copied, 20 an element of both.
+    constexpr double kLanes = 128;
+    const double merge_forward = 14 + 16 * kLanes / real(model_.head_size);
     const bool staged = has_staged_dq();
     // The second core works where the grid has an independent axis: a batch, or megacore.
     const bool both = counts_.rows > 1 || config_.kernel.megacore;

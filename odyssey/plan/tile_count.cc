@@ -17,6 +17,7 @@ struct TileGroup {
   Bounds first;
   int64_t step = 0;
   int64_t count = 0;
+  int64_t rows = 0;  // of one tile
   Bounds at(int64_t tile) const { return {first.least + tile * step, first.most + tile * step}; }
 };
 
@@ -45,19 +46,23 @@ Groups tile_groups(std::span<const Run> runs, int64_t size) {
       open_rows += rows;
       done += rows;
       if (open_rows < size) continue;
+      open.rows = size;
       groups.push_back(open);
       open_rows = 0;
     }
     if (const int64_t whole = (run.count - done) / size; whole > 0) {
-      groups.push_back({bounds(size), size * run.stride, whole});
+      groups.push_back({bounds(size), size * run.stride, whole, size});
       done += whole * size;
     }
     if (done < run.count) {
-      open = {bounds(run.count - done), 0, 1};
+      open = {bounds(run.count - done), 0, 1, 0};
       open_rows = run.count - done;
     }
   }
-  if (open_rows > 0) groups.push_back(open);
+  if (open_rows > 0) {
+    open.rows = open_rows;
+    groups.push_back(open);
+  }
   return groups;
 }
 
@@ -142,7 +147,8 @@ class PairWalk {
   static bool have_one_shape(const Groups& a, const Groups& b) {
     if (a.size() != b.size()) return false;
     for (size_t g = 0; g < a.size(); ++g) {
-      const bool same = a[g].count == b[g].count && a[g].step == b[g].step;
+      const bool same =
+          a[g].count == b[g].count && a[g].step == b[g].step && a[g].rows == b[g].rows;
       if (!same) return false;
     }
     return true;
@@ -170,12 +176,14 @@ class PairWalk {
   static TileGroup low(const TileGroup& a, const TileGroup& b) {
     return {{std::min(a.first.least, b.first.least), std::min(a.first.most, b.first.most)},
             a.step,
-            a.count};
+            a.count,
+            a.rows};
   }
   static TileGroup high(const TileGroup& a, const TileGroup& b) {
     return {{std::max(a.first.least, b.first.least), std::max(a.first.most, b.first.most)},
             a.step,
-            a.count};
+            a.count,
+            a.rows};
   }
 
   Mask mask_;
