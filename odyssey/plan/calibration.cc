@@ -14,9 +14,9 @@ std::span<const CalibrationField> calibration_fields() {
   using C = Calibration;
   static constexpr std::array<CalibrationField, 7> kFields = {{
       {"attention_efficiency", &C::attention_efficiency, true, 0.02, 1},
-      {"collective_efficiency", &C::collective_efficiency, true, 0.02, 1},
-      {"memory_efficiency", &C::memory_efficiency, true, 0.02, 1},
-      {"ring_step_seconds", &C::ring_step_seconds, true, 1e-8, 1e-2},
+      {"collective_efficiency", &C::collective_efficiency, true, 0.05, 0.95},
+      {"memory_efficiency", &C::memory_efficiency, true, 0.2, 0.95},
+      {"ring_step_seconds", &C::ring_step_seconds, true, 1e-6, 1e-2},
       {"fixed_seconds", &C::fixed_seconds, true, 1e-5, 60},
       {"linear_efficiency", &C::linear_efficiency, false, 0.02, 1},
       {"tile_overhead_seconds", &C::tile_overhead_seconds, false, 0, 1e-3},
