@@ -72,6 +72,7 @@ void Group::wait(RequestPtr& request) {
 }
 
 void Group::wait_all(std::span<RequestPtr> requests) {
+  const Backoff whole;
   Backoff backoff;
   for (;;) {
     const Request* open = nullptr;
@@ -84,11 +85,12 @@ void Group::wait_all(std::span<RequestPtr> requests) {
         open = request.get();
       }
     }
-    if (open == nullptr) return;
+    if (open == nullptr) break;
     if (moved) backoff.restart();
     if (backoff.seconds() > wait_limit_seconds_) throw_wait_limit(*open);
     backoff.pause();
   }
+  traffic_.seconds_waiting += whole.seconds();
 }
 
 void Group::throw_wait_limit(const Request& request) const {

@@ -51,10 +51,12 @@ class Request {
 };
 using RequestPtr = std::unique_ptr<Request>;
 
-// Bytes and messages that this rank handed to other ranks (never to itself) through one group.
+// Bytes and messages that this rank handed to other ranks (never to itself) through one group, and
+// the wall time that it spent in wait and wait_all: what no computation hid.
 struct Traffic {
   int64_t bytes_sent = 0;
   int64_t messages_sent = 0;
+  double seconds_waiting = 0;
 };
 
 class Group {
