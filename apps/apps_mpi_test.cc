@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "apps/json_rows.h"
 #include "apps/run_program.h"
 #include "odyssey/base/random.h"
 #include "odyssey/io/safetensors.h"
@@ -86,7 +87,8 @@ TEST(Mpi, CheckProvesALayout) {
 TEST(Mpi, AUserErrorIsPrintedOnce) {
   for (const std::string arguments :
        {"trian", "train", "train nope.yml", "check --ranks 3", "check --comm threads",
-        "attention --input /nope --output /tmp/x",
+        "attention --input /nope --output /tmp/x", "bench", "bench attention --ranks 3",
+        "bench step configs/tiny.yml --ranks 3", "bench attention --json /nowhere/x",
         "train configs/tiny.yml ici_context_parallelism=1 per_device_batch_size=1 "
         "dataset_type=synthetic max_target_length=64 steps=1 metrics_file=/nowhere/x"}) {
     const ProgramResult result = run_program(arguments, mpirun(2));
@@ -148,6 +150,49 @@ TEST(Mpi, ALostRankIsNoticed) {
   EXPECT_EQ(result.code, 1) << result.err;
   EXPECT_THAT(result.err, HasSubstr("odyssey: [rank 0 of 2] "));
   EXPECT_THAT(result.err, HasSubstr("from rank 1"));
+}
+
+// Same rows, same bytes; what threads count is held against the schedule elsewhere.
+TEST(Mpi, BenchAttentionCountsLikeThreadRanks) {
+  const TestFolder folder;
+  const std::string words =
+      "bench attention base_num_query_heads=6 base_num_kv_heads=2 head_dim=16 --lengths 67 "
+      "--repeats 1 --ranks 2,4 --json " +
+      folder.path();
+  const ProgramResult threads = run_program(words + "/threads");
+  const ProgramResult processes = run_program(words + "/processes", mpirun(4));
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  ASSERT_EQ(processes.code, 0) << processes.err;
+  EXPECT_EQ(count(processes.out, "attention, forward and backward"), 1) << processes.out;
+  std::vector<Row> a = read_rows(folder.path("threads")), b = read_rows(folder.path("processes"));
+  for (std::vector<Row>* rows : {&a, &b}) {
+    std::erase_if(*rows, [](const Row& row) { return row.number("threads") > 1; });
+  }
+  ASSERT_EQ(a.size(), 13U);
+  ASSERT_EQ(b.size(), a.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    SCOPED_TRACE(b[i].line());
+    EXPECT_EQ(b[i].text("engine"), "mpi");
+    for (const char* key : {"strategy", "placement"}) EXPECT_EQ(a[i].text(key), b[i].text(key));
+    for (const char* key : {"ranks", "ring", "ulysses", "bytes_sent_mean", "bytes_sent_most",
+                            "bytes_saved_mean", "work_imbalance"}) {
+      EXPECT_EQ(a[i].number(key), b[i].number(key)) << key;
+    }
+    EXPECT_GT(b[i].number("cpu_overhead"), 0);
+    EXPECT_EQ(b[i].number("waiting_seconds_mean") > 0, b[i].number("ranks") > 1);
+  }
+}
+
+TEST(Mpi, BenchStepTrainsOnSomeOfTheProcesses) {
+  const TestFolder folder;
+  const std::string words =
+      "bench step configs/tiny.yml dataset_type=synthetic --lengths 32 --strategies ring --steps "
+      "1 --json " +
+      folder.path("rows");
+  const ProgramResult result = run_program(words + " --ranks 2", mpirun(3));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(count(result.out, "| strategy |"), 1) << result.out;
+  EXPECT_EQ(read_rows(folder.path("rows")).size(), 2U);
 }
 
 }  // namespace

@@ -1,37 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench_command.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <memory>
-#include <system_error>
 
 #include <fmt/core.h>
 
+#include "apps/bench_json.h"
 #include "apps/launch.h"
-#include "odyssey/base/error.h"
-#include "odyssey/io/json.h"
 #include "odyssey/kernels/isa.h"
 
 namespace odyssey {
 namespace {
 
-struct FileCloser {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-using File = std::unique_ptr<std::FILE, FileCloser>;
-
-// Null where no file is wanted.
-File open_json(const std::string& path) {
-  if (path.empty()) return nullptr;
-  File file(std::fopen(path.c_str(), "we"));
-  if (file) return file;
-  throw user_error("--json", "a file that may be written",
-                   fmt::format("{} ({})", path, std::system_category().message(errno)),
-                   "Make its folder or choose another file.");
-}
-
-std::string json_line(const BenchProblem& p, const BenchResult& r, const BenchOptions& options) {
+JsonLine json_line(const BenchProblem& p, const BenchResult& r, const BenchOptions& options) {
   JsonLine line;
   line.add("kernel", name_of(p.kernel))
       .add("direction", p.direction)
@@ -60,15 +41,7 @@ std::string json_line(const BenchProblem& p, const BenchResult& r, const BenchOp
   } else {
     line.add("live_peak_tflops", r.live_peak);
   }
-  return line.text() + "\n";
-}
-
-// The line is with the system when this returns.
-void write_line(std::FILE* file, const std::string& path, const std::string& line) {
-  if (std::fwrite(line.data(), 1, line.size(), file) == line.size() && std::fflush(file) == 0) {
-    return;
-  }
-  throw RunError(fmt::format("cannot write {}: {}", path, std::system_category().message(errno)));
+  return line;
 }
 
 // Attention, matrix products and the rest have columns of their own.
@@ -116,7 +89,7 @@ int run_bench_command(const BenchCommand& command) {
   for (const std::string& set : sets) {
     for (BenchProblem& problem : read_bench_set(set)) problems.push_back(std::move(problem));
   }
-  const File json = open_json(command.json);
+  BenchJson json(command.json);
   fmt::print("kernels: {}; peak of bf16: {}; peak of fp32: {}; random data; {} time\n",
              name_of(isa), name_of(bf16_peak(isa)), name_of(fp32_peak(isa)),
              name_of(command.options.clock));
@@ -126,7 +99,7 @@ int run_bench_command(const BenchCommand& command) {
     last = heading(problem);
     const BenchResult result = run_bench_problem(problem, command.options);
     print_row(problem, result, command.options);
-    if (json) write_line(json.get(), command.json, json_line(problem, result, command.options));
+    json.write(json_line(problem, result, command.options));
   }
   return kExitDone;
 }

@@ -91,7 +91,7 @@ class LineReader {
   UserError wrong(const std::string& what, const std::string& expected, const std::string& got,
                   const std::string& remedy = "") const {
     return user_error(fmt::format("{}: {}", place_, what), expected, got,
-                      remedy.empty() ? "See odyssey bench --help." : remedy);
+                      remedy.empty() ? "See odyssey bench kernel --help." : remedy);
   }
 
  private:
@@ -224,7 +224,7 @@ std::vector<BenchProblem> parse_bench_set(std::string_view path, std::string_vie
     problems.push_back(parse_line(line));
   }
   if (problems.empty()) {
-    throw user_error(path, "a problem on a line", "none", "See odyssey bench --help.");
+    throw user_error(path, "a problem on a line", "none", "See odyssey bench kernel --help.");
   }
   return problems;
 }

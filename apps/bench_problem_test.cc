@@ -45,7 +45,7 @@ TEST(BenchSet, CommentsAndBlankLinesAreNoProblems) {
 }
 
 TEST(BenchSet, ErrorsNameFileLineAndWord) {
-  const std::string see = " See odyssey bench --help.";
+  const std::string see = " See odyssey bench kernel --help.";
   const std::string whole = "expected a whole number from 1 to 2147483648, got ";
   EXPECT_EQ(message_of("# nothing\n\n"), "set.txt: expected a problem on a line, got none." + see);
   EXPECT_EQ(message_of(""), "set.txt: expected a problem on a line, got none." + see);

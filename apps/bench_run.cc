@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "apps/bench_spread.h"
 #include "apps/bench_tensors.h"
 #include "odyssey/base/parallel_for.h"
 #include "odyssey/kernels/isa.h"
@@ -29,7 +30,7 @@ double live_peak(const BenchProblem& problem, const BenchOptions& options) {
 }
 
 struct Measurement {
-  std::vector<double> seconds;  // of each run, ascending
+  std::vector<double> seconds;  // of each run
   std::vector<double> peaks;    // before, between and after
 };
 
@@ -54,17 +55,11 @@ Measurement measure(const std::function<void()>& run, const BenchProblem& proble
     since_peak += result.seconds.back();
   }
   result.peaks.push_back(live_peak(problem, options));
-  std::sort(result.seconds.begin(), result.seconds.end());
   return result;
 }
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-double median(const std::vector<double>& ascending) {
-  const size_t half = ascending.size() / 2;
-  return ascending.size() % 2 == 1 ? ascending[half] : (ascending[half - 1] + ascending[half]) / 2;
 }
 
 }  // namespace
@@ -77,9 +72,10 @@ BenchResult run_bench_problem(const BenchProblem& problem, const BenchOptions& o
   const Isa isa = isa_in_use();
   result.isa = name_of(problem.is_bf16() ? isa : std::min(isa, Isa::kAvx512));
   result.runs = static_cast<int>(seconds.size());
-  result.median_seconds = median(seconds);
-  result.min_seconds = seconds.front();
-  result.max_seconds = seconds.back();
+  const Spread spread = spread_of(seconds);
+  result.median_seconds = spread.median;
+  result.min_seconds = spread.least;
+  result.max_seconds = spread.most;
   result.tflops = flops_of(problem) / result.median_seconds * 1e-12;
   result.gbytes_per_second = bytes_of(problem) / result.median_seconds * 1e-9;
   result.live_peak = mean(peaks);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <memory>
 
-#include "odyssey/base/buffer.h"
 #include "odyssey/base/random.h"
 #include "odyssey/kernels/activation.h"
 #include "odyssey/kernels/adamw.h"
@@ -36,22 +35,6 @@ const std::vector<T>& random_pattern() {
     return values;
   }();
   return pattern;
-}
-
-// Normal numbers of deviation 1. `start` shifts the pattern, so that tensors differ.
-template <class T>
-Buffer<T> random_buffer(int64_t size, int64_t start) {
-  const std::vector<T>& pattern = random_pattern<T>();
-  const int64_t length = static_cast<int64_t>(pattern.size());
-  Buffer<T> buffer(size);
-  int64_t from = start % length;
-  for (int64_t done = 0; done < size;) {
-    const int64_t count = std::min(size - done, length - from);
-    std::copy_n(pattern.begin() + from, count, buffer.data() + done);
-    done += count;
-    from = 0;
-  }
-  return buffer;
 }
 
 template <class T>
@@ -276,6 +259,24 @@ Call make_call(const BenchProblem& p) {
 }
 
 }  // namespace
+
+template <class T>
+Buffer<T> random_buffer(int64_t size, int64_t start) {
+  const std::vector<T>& pattern = random_pattern<T>();
+  const int64_t length = static_cast<int64_t>(pattern.size());
+  Buffer<T> buffer(size);
+  int64_t from = start % length;
+  for (int64_t done = 0; done < size;) {
+    const int64_t count = std::min(size - done, length - from);
+    std::copy_n(pattern.begin() + from, count, buffer.data() + done);
+    done += count;
+    from = 0;
+  }
+  return buffer;
+}
+
+template Buffer<float> random_buffer<float>(int64_t, int64_t);
+template Buffer<bf16> random_buffer<bf16>(int64_t, int64_t);
 
 std::function<void()> make_bench_call(const BenchProblem& problem) {
   return problem.is_bf16() ? make_call<bf16>(problem) : make_call<float>(problem);

@@ -4,8 +4,14 @@
 #include <functional>
 
 #include "apps/bench_problem.h"
+#include "odyssey/base/buffer.h"
 
 namespace odyssey {
+
+// Normal numbers of deviation 1. `start` shifts the pattern, so that tensors differ. T: float or
+// bf16.
+template <class T>
+Buffer<T> random_buffer(int64_t size, int64_t start);
 
 // The call owns the tensors. It may be repeated; what it measures does not drift with the number of
 // calls. What belongs to a call:

@@ -13,7 +13,7 @@ Usage: odyssey COMMAND [arguments]
   train      train a model
   check      prove on this machine that a layout equals dense attention
   attention  one attention call, files in and out
-  bench      measure how fast the kernels are on this machine
+  bench      measure kernels, attention layouts and training steps on this machine
   plan       predict time and memory of a step on other machines
   keys       list the configuration keys
 odyssey COMMAND --help says more.
@@ -116,7 +116,85 @@ Options:
 )";
 
 constexpr std::string_view kBench =
-    R"(odyssey bench: measures how fast the kernels are on this machine
+    R"(odyssey bench: measures how fast this machine is
+
+Usage: odyssey bench kernel [SET ...] [options]
+       odyssey bench attention [key=value ...] [options]
+       odyssey bench step CONFIG.yml [key=value ...] [options]
+  kernel     each kernel alone, and its share of the live peak
+  attention  one attention call on every layout of some ranks, against one dense rank
+  step       training steps on every layout of some ranks, at several lengths
+odyssey bench kernel --help says more, and so on. docs/performance.md says how to read the tables.
+
+Example:
+  odyssey bench kernel small
+
+Options:
+  --json FILE  also writes each row as a line of JSON; a file that is there is emptied
+  -h, --help   this text
+)";
+
+constexpr std::string_view kBenchAttention =
+    R"(odyssey bench attention: what each layout of the ranks costs
+
+Usage: odyssey bench attention [key=value ...] [options]
+  key=value  shape, mask and data type: base_num_query_heads (default 32), base_num_kv_heads (8),
+             head_dim (128), dtype (bfloat16), attention_type (global, which is causal),
+             sliding_window_size, chunk_attn_window_size, attn_logits_soft_cap, attention_scale,
+             comm_timeout_seconds
+
+Runs attention forward and backward on random numbers, one sequence, on every layout: all_gather,
+ring, ulysses and every R x U of usp. Each rank has one thread. The rows take turns, and each is
+held against one dense rank. Ranks are threads, or the processes of mpirun; rows of fewer ranks than
+there are processes leave the others idle. The default takes some minutes on two cores.
+docs/performance.md says how to read each column.
+
+Example:
+  odyssey bench attention attention_type=local_sliding sliding_window_size=1024 \
+          --lengths 8192 --ranks 2,4
+
+Options:
+  --ranks LIST              numbers of ranks, such as 1,2,4,8 (default: 8 threads, or all processes)
+  --lengths LIST            lengths of the sequence (default 16384)
+  --strategies LIST         of all_gather, ring, ulysses, usp (default: all)
+  --placements LIST         of contiguous, dual_chunk_swap, striped (default: the first two)
+  --documents N             packs N documents of random lengths in the sequence (default 1)
+  --repeats N               runs of each row (default 3)
+  --json FILE               also writes each row as a line of JSON; a file that is there is emptied
+  --comm auto|threads|mpi   what ranks are (default auto: processes under mpirun or srun, else
+                            threads)
+  -h, --help                this text
+)";
+
+constexpr std::string_view kBenchStep =
+    R"(odyssey bench step: training steps on every layout of the ranks
+
+Usage: odyssey bench step CONFIG.yml [key=value ...] [options]
+  CONFIG.yml  what to train: model and data; its layout, length and batch are not used
+  key=value   replaces a value of the file; odyssey keys lists all keys
+
+Trains for some steps on one sequence at a time on every layout: all_gather, ring, ulysses and every
+R x U of usp, with and without balance. Prints a markdown table of median step seconds, a row a
+layout and a column a length. docs/performance.md says how to read it.
+
+Example:
+  odyssey bench step configs/tiny.yml --ranks 4 --lengths 4096,8192
+
+Options:
+  --ranks N                 ranks (default: 8 threads, or all processes)
+  --lengths LIST            values of max_target_length (default: that of the configuration)
+  --strategies LIST         of all_gather, ring, ulysses, usp (default: all)
+  --placements LIST         of contiguous, dual_chunk_swap, striped (default: the first two)
+  --steps N                 steps that count in each run, after one that warms up (default 3)
+  --repeats N               runs of each cell, the table by turns (default 1)
+  --json FILE               also writes each cell as a line of JSON; a file that is there is emptied
+  --comm auto|threads|mpi   what ranks are (default auto: processes under mpirun or srun, else
+                            threads)
+  -h, --help                this text
+)";
+
+constexpr std::string_view kBenchKernel =
+    R"(odyssey bench kernel: measures how fast the kernels are on this machine
 
 Usage: odyssey bench kernel [SET ...] [options]
   SET  a file of problems, or the name of one in bench/sets without its .txt
@@ -203,12 +281,16 @@ Options:
 
 }  // namespace
 
-std::string_view help_text(std::string_view command) {
+std::string_view help_text(std::string_view command, std::string_view kind) {
   if (command.empty()) return kProgram;
   if (command == "train") return kTrain;
   if (command == "check") return kCheck;
   if (command == "attention") return kAttention;
-  if (command == "bench") return kBench;
+  if (command == "bench") {
+    if (kind == "kernel") return kBenchKernel;
+    if (kind == "attention") return kBenchAttention;
+    return kind == "step" ? kBenchStep : kBench;
+  }
   if (command == "plan") return kPlan;
   ODYSSEY_CHECK(command == "keys", "command {}", command);
   return kKeys;

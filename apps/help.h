@@ -6,7 +6,8 @@
 
 namespace odyssey {
 
-// Of the program, where `command` is empty, or of one command.
-std::string_view help_text(std::string_view command);
+// Of the program, where `command` is empty, or of one command; of bench also by the kind of
+// benchmark.
+std::string_view help_text(std::string_view command, std::string_view kind = "");
 
 }  // namespace odyssey

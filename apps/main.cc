@@ -11,15 +11,13 @@
 #include <fmt/core.h>
 
 #include "apps/attention_command.h"
-#include "apps/bench_command.h"
+#include "apps/bench_arguments.h"
 #include "apps/check_command.h"
-#include "apps/cores.h"
 #include "apps/help.h"
 #include "apps/launch.h"
 #include "apps/plan_command.h"
 #include "apps/train_command.h"
 #include "odyssey/base/error.h"
-#include "odyssey/base/parallel_for.h"
 #include "odyssey/comm/mpi_group.h"
 #include "odyssey/config/keys.h"
 #include "odyssey/config/spelling.h"
@@ -33,9 +31,9 @@ struct CommandLine {
   std::string command;
   bool wants_help = false, wants_version = false;
   std::string ranks, engine = "auto", input, output;
-  std::string json, threads, seconds, clock = "wall";
   bool validate = false, cross_validate = false, fit = false;
   std::vector<std::string> words;
+  BenchArguments bench;  // its options; its words are those above
 };
 
 const std::vector<std::string> kCommands = {"train", "check", "attention", "bench", "plan", "keys"};
@@ -46,7 +44,8 @@ UserError usage_error(const std::string& what, const std::string& expected,
                     fmt::format("See odyssey {}{}--help.", command, command.empty() ? "" : " "));
 }
 
-UserError unknown_option(const std::string& word, const std::string& command) {
+UserError unknown_option(const std::string& word, const CommandLine& line) {
+  const std::string& command = line.command;
   if (const size_t equals = word.find('='); equals != std::string::npos && !command.empty()) {
     const std::string bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
     return user_error("option", "key=value", word,
@@ -56,7 +55,11 @@ UserError unknown_option(const std::string& word, const std::string& command) {
   if (command.empty()) known = "--version or --help";
   if (command == "train" || command == "check") known = "--ranks, --comm or --help";
   if (command == "attention") known = "--input, --output, --ranks, --comm or --help";
-  if (command == "bench") known = "--json, --threads, --seconds, --clock or --help";
+  if (command == "bench" && !line.words.empty()) {
+    const std::string& kind = line.words[0];
+    return usage_error("option", bench_option_names(kind), word, fmt::format("bench {}", kind));
+  }
+  if (command == "bench") known = bench_option_names("");
   if (command == "plan") known = "--validate, --cross-validate, --fit, --output or --help";
   return usage_error("option", known, word, command);
 }
@@ -79,10 +82,9 @@ void add_command(CLI::App& app, const std::string& name, CommandLine& line) {
   command->add_option("words", line.words);
   if (name == "keys") return;
   if (name == "bench") {
-    command->add_option("--json", line.json);
-    command->add_option("--threads", line.threads);
-    command->add_option("--seconds", line.seconds);
-    command->add_option("--clock", line.clock);
+    for (const BenchOption& option : bench_option_table()) {
+      command->add_option(option.name, line.bench.*option.text);
+    }
     return;
   }
   if (name == "plan") {
@@ -123,7 +125,7 @@ CommandLine parse(int argc, const char* const* argv) {
   const auto commands = app.get_subcommands();
   if (!commands.empty()) line.command = commands[0]->get_name();
   const std::vector<std::string> rest = app.remaining(true);
-  if (!line.wants_help && !rest.empty()) throw unknown_option(rest[0], line.command);
+  if (!line.wants_help && !rest.empty()) throw unknown_option(rest[0], line);
   return line;
 }
 
@@ -191,52 +193,6 @@ int run_attention(const CommandLine& line) {
   return run_attention_command({line.input, line.output, line.words}, launch_options(line));
 }
 
-BenchOptions bench_options(const CommandLine& line) {
-  BenchOptions options;
-  options.threads = thread_count();
-  if (!line.threads.empty()) {
-    const char* end = line.threads.data() + line.threads.size();
-    const auto [stop, error] = std::from_chars(line.threads.data(), end, options.threads);
-    if (error != std::errc{} || stop != end || options.threads < 1 ||
-        options.threads > CoreSet::kMostCores) {
-      throw usage_error("--threads",
-                        fmt::format("a whole number from 1 to {}", CoreSet::kMostCores),
-                        line.threads, line.command);
-    }
-  }
-  if (!line.seconds.empty()) {
-    const char* end = line.seconds.data() + line.seconds.size();
-    const auto [stop, error] = std::from_chars(line.seconds.data(), end, options.seconds);
-    // Written so that "nan" is refused.
-    if (error != std::errc{} || stop != end || !(options.seconds > 0 && options.seconds <= 3600)) {
-      throw usage_error("--seconds", "a number above 0, at most 3600", line.seconds, line.command);
-    }
-  }
-  if (line.clock != "wall" && line.clock != "cpu") {
-    throw usage_error("--clock", "wall or cpu", line.clock, line.command);
-  }
-  if (line.clock == "cpu") {
-    options.clock = Clock::kCpu;
-    // The time of one thread tells nothing about its helpers.
-    if (options.threads != 1) {
-      throw usage_error("--clock", fmt::format("wall with {} threads", options.threads), "cpu",
-                        line.command);
-    }
-  }
-  return options;
-}
-
-int run_bench(const CommandLine& line) {
-  if (line.words.empty() || line.words[0] != "kernel") {
-    throw usage_error("odyssey bench", "kernel", line.words.empty() ? "nothing" : line.words[0],
-                      line.command);
-  }
-  const BenchCommand command{
-      {line.words.begin() + 1, line.words.end()}, line.json, bench_options(line)};
-  // It measures one process; more of them at once would disturb each other.
-  return launcher_rank() == 0 ? run_bench_command(command) : kExitDone;
-}
-
 int run_plan(CommandLine& line) {
   PlanCommand command;
   command.validate = line.validate;
@@ -269,7 +225,8 @@ int run_keys(const CommandLine& line) {
 int run(int argc, const char* const* argv) {
   CommandLine line = parse(argc, argv);
   if (line.wants_help || (line.command.empty() && !line.wants_version)) {
-    if (launcher_rank() == 0) fmt::print("{}", help_text(line.command));
+    const std::string kind = line.command == "bench" && !line.words.empty() ? line.words[0] : "";
+    if (launcher_rank() == 0) fmt::print("{}", help_text(line.command, kind));
     return kExitDone;
   }
   if (line.wants_version) {
@@ -282,7 +239,10 @@ int run(int argc, const char* const* argv) {
   if (line.command == "train") return run_train(line);
   if (line.command == "check") return run_check(line);
   if (line.command == "attention") return run_attention(line);
-  if (line.command == "bench") return run_bench(line);
+  if (line.command == "bench") {
+    line.bench.words = line.words;
+    return run_bench(line.bench);
+  }
   if (line.command == "plan") return run_plan(line);
   return run_keys(line);
 }
