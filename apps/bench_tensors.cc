@@ -69,9 +69,8 @@ class AttentionBench {
     const AttentionState state{view(accumulator_, p_.heads), per_row(max_, 0), per_row(sum_, 0)};
     for (int64_t b = 0; b < p_.batch; ++b) {
       reset(state);
-      attend<T>(row(q_, b, p_.heads), row(k_, b, p_.kv_heads), row(v_, b, p_.kv_heads), mask_,
-                options_, state);
-      finish<T>(state, {}, row(out_, b, p_.heads), per_row(lse_, b));
+      attend_and_finish<T>(row(q_, b, p_.heads), row(k_, b, p_.kv_heads), row(v_, b, p_.kv_heads),
+                           mask_, options_, state, {}, row(out_, b, p_.heads), per_row(lse_, b));
     }
   }
   // Batch rows share the gradient buffers: what counts is the work.

@@ -266,10 +266,18 @@ void ParallelAttention<T>::reduce_gradients() {
 }
 
 template <class T>
-void ParallelAttention<T>::attend_block(int block) {
+void ParallelAttention<T>::attend_block(int block, bool last) {
   const View<const T, 4> k = block_tensor(block, false), v = block_tensor(block, true);
+  const View<float, 3> lse(lse_.data(), lse_extents());
+  const View<T, 4> out(const_cast<T*>(out_.data()), out_.extents(), out_.strides());
   for (int64_t row = 0; row < layout_.batch; ++row) {
-    attend<T>(q_[row], k[row], v[row], mask(block, row), options_, state(row), poll());
+    if (!last) {
+      attend<T>(q_[row], k[row], v[row], mask(block, row), options_, state(row), poll());
+      continue;
+    }
+    attend_and_finish<T>(q_[row], k[row], v[row], mask(block, row), options_, state(row), sinks_,
+                         out[row], lse[row], poll());
+    update_max_logits(state(row), max_logits_);
   }
 }
 
@@ -306,6 +314,7 @@ void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<
   const auto writable = [](View<const T, 4> view) {
     return View<T, 4>(const_cast<T*>(view.data()), view.extents(), view.strides());
   };
+  int64_t attends_left = std::ranges::count(forward_steps_, StepKind::kAttend, &Step::kind);
   for (const Step& step : forward_steps_) {
     switch (step.kind) {
       case StepKind::kExchangeIn: {
@@ -325,10 +334,9 @@ void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<
         await_shift(step);
         break;
       case StepKind::kAttend:
-        attend_block(step.block);
+        attend_block(step.block, --attends_left == 0);
         break;
       case StepKind::kExchangeOut: {
-        finish_rows();
         const ExchangedTensor<T> tensors[] = {{HeadKind::kQuery, out, out_heads}};
         exchange_->template to_tokens<T>(tensors);
         break;
@@ -336,17 +344,6 @@ void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<
       default:
         ODYSSEY_CHECK(false, "step {} in a forward schedule", name_of(step.kind));
     }
-  }
-  if (!exchange_) finish_rows();
-}
-
-template <class T>
-void ParallelAttention<T>::finish_rows() {
-  const View<float, 3> lse(lse_.data(), lse_extents());
-  const View<T, 4> out(const_cast<T*>(out_.data()), out_.extents(), out_.strides());
-  for (int64_t row = 0; row < layout_.batch; ++row) {
-    finish<T>(state(row), sinks_, out[row], lse[row]);
-    update_max_logits(state(row), max_logits_);
   }
 }
 

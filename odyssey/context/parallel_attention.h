@@ -87,9 +87,9 @@ class ParallelAttention {
   void await_gradient(const Step& step);
   void gather();
   void reduce_gradients();
-  void attend_block(int block);
+  // last: this block ends the attention of the rows.
+  void attend_block(int block, bool last);
   void attend_block_backward(int block);
-  void finish_rows();
   void prepare_backward();
   Poll poll();
 

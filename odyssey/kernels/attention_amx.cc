@@ -8,6 +8,7 @@
 
 #include "odyssey/base/buffer.h"
 #include "odyssey/base/parallel_for.h"
+#include "odyssey/kernels/attention_finish.h"
 
 namespace odyssey::amx {
 namespace {
@@ -113,7 +114,8 @@ struct HeadPlan {
 class Item {
  public:
   // Late queries see the most keys under a causal mask: the longest items come first.
-  Item(const Call& call, const HeadPlan& plan, int64_t item) {
+  // all: also blocks that see nothing.
+  Item(const Call& call, const HeadPlan& plan, int64_t item, bool all) {
     const int64_t piece = plan.query_pieces - 1 - item / plan.head_pieces;
     const int64_t first = plan.first_head + item % plan.head_pieces * plan.heads_an_item;
     const int64_t last = std::min(first + plan.heads_an_item, plan.first_head + plan.heads);
@@ -121,7 +123,7 @@ class Item {
     const int64_t end = std::min(begin + plan.blocks_an_item, tiles_of(call.q.extent(0), kQueries));
     Seen* seen = grown(thread_scratch().seen, plan.blocks_an_item * call.key_tiles);
     for (int64_t qt = begin; qt < end; ++qt, seen += call.key_tiles) {
-      if (!find_seen(call, qt, seen)) continue;
+      if (!find_seen(call, qt, seen) && !all) continue;
       for (int64_t h = first; h < last; ++h) add(call, qt, h, seen);
     }
   }
@@ -155,6 +157,22 @@ class Item {
     block.seen = seen;
     row[count] = first;
     head[count++] = h;
+  }
+};
+
+// What forward() asks: the end of the softmax of a block's rows.
+struct Finisher {
+  const AttentionState& state;
+  const Output* output;
+  const Item& item;
+
+  static void factors(void* context, int64_t block, float* factors) {
+    const Finisher& own = *static_cast<const Finisher*>(context);
+    const int64_t h = own.item.head[block], first = own.item.row[block];
+    for (int64_t i = 0; i < own.item.blocks[block].rows; ++i) {
+      factors[i] =
+          finish_row(own.state, own.output->sinks, h, first + i, own.output->lse(h, first + i));
+    }
   }
 };
 
@@ -222,7 +240,7 @@ struct Progress {
 
 void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
             const AttentionRows& rows, const AttentionOptions& options, const AttentionState& state,
-            const Poll& poll) {
+            const Output* output, const Poll& poll) {
   const Call call(q, k, v, rows, options);
   RankScratch& scratch = rank_scratch();
   for (RankScratch::Head& head : scratch.heads) {
@@ -241,16 +259,21 @@ void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
     parallel_for(most_items(plans, count) * count, [&](int64_t index) {
       const HeadPlan& plan = plans[index % count];
       if (index / count >= plan.items()) return;
-      Item item(call, plan, index / count);
+      Item item(call, plan, index / count, output != nullptr);
       for (int64_t b = 0; b < item.count; ++b) {
         QueryBlock& block = item.blocks[b];
         block.max = &state.max(item.head[b], item.row[b]);
         block.sum = &state.sum(item.head[b], item.row[b]);
         block.accumulator = &state.accumulator(item.row[b], item.head[b], 0);
         block.accumulator_stride = state.accumulator.stride(0);
+        if (output == nullptr) continue;
+        block.out = reinterpret_cast<uint16_t*>(&output->out(item.row[b], item.head[b], 0));
+        block.out_stride = output->out.stride(0);
       }
       if (item.count > 0) {
+        Finisher finisher{state, output, item};
         forward(item.blocks, item.count, head_of(call, scratch.heads[index % count]), call.shape,
+                {Finisher::factors, &finisher},
                 thread_work(forward_bytes(call.shape, kForwardBlocks)));
       }
       if (is_calling_thread()) poll();
@@ -289,7 +312,7 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
       const int64_t i = index % count;
       Progress own{progress + i * items, index / count};
       if (own.item < plans[i].items()) {
-        Item item(call, plans[i], own.item);
+        Item item(call, plans[i], own.item, false);
         for (int64_t b = 0; b < item.count; ++b) {
           QueryBlock& block = item.blocks[b];
           const int64_t h = item.head[b], row = item.row[b];

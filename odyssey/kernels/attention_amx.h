@@ -3,6 +3,7 @@
 // is that of block_attention.h; `rows` is the mask summed up in tiles of kQueries x kKeys.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "odyssey/kernels/attention_rows.h"
 #include "odyssey/kernels/attention_tile_amx.h"
@@ -12,9 +13,17 @@ namespace odyssey::amx {
 
 inline constexpr int64_t kMostHeadSize = 256;
 
+// Where attend_and_finish writes.
+struct Output {
+  std::span<const float> sinks;
+  View<bf16, 3> out;
+  View<float, 2> lse;
+};
+
+// output may be null: then the state is all that is written; else the accumulator is not.
 void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
             const AttentionRows& rows, const AttentionOptions& options, const AttentionState& state,
-            const Poll& poll);
+            const Output* output, const Poll& poll);
 
 void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
                      View<const bf16, 3> dout, View<const float, 2> lse, View<const float, 2> delta,

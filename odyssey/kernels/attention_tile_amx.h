@@ -45,7 +45,16 @@ struct QueryBlock {
   float *max, *sum;
   float* accumulator;  // backward: dq
   int64_t accumulator_stride;
+  uint16_t* out;  // forward: written instead of the accumulator, if not null
+  int64_t out_stride;
   const Seen* seen;  // of each key tile
+};
+
+// What the forward asks of its caller when a block has `out`: what to multiply its 32 rows by, now
+// that its max and sum are those of the whole call.
+struct Finish {
+  void (*factors)(void* context, int64_t block, float* factors);
+  void* context;
 };
 
 // What the backward asks of its caller when several threads add to the same dK and dV.
@@ -73,7 +82,7 @@ int64_t forward_bytes(const Shape& shape, int64_t blocks);
 int64_t backward_bytes(const Shape& shape, int64_t blocks);
 // Attend `count` query blocks to all keys of their head.
 void forward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, const Shape& shape,
-             void* scratch);
+             const Finish& finish, void* scratch);
 void backward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, const Shape& shape,
               const Turns& turns, void* scratch);
 

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <type_traits>
 #include <utility>
 
 #include "odyssey/base/parallel_for.h"
 #include "odyssey/kernels/attention_amx.h"
+#include "odyssey/kernels/attention_finish.h"
 #include "odyssey/kernels/attention_rows.h"
 #include "odyssey/kernels/attention_tile.h"
 #include "odyssey/kernels/block_attention_ref.h"
@@ -292,14 +292,23 @@ void for_rows_and_heads(int64_t rows, int64_t heads, const Body& body) {
   });
 }
 
+// Zeros for the accumulators that hold nothing: the kernels below scale and add to all rows.
+void clear_unseen(const AttentionState& state) {
+  for_rows_and_heads(state.max.extent(1), state.max.extent(0), [&](int64_t i, int64_t h) {
+    if (state.sum(h, i) != 0) return;
+    std::fill_n(&state.accumulator(i, h, 0), state.accumulator.extent(2), 0.0f);
+  });
+}
+
 }  // namespace
 
 void reset(const AttentionState& state) {
-  for_rows_and_heads(state.max.extent(1), state.max.extent(0), [&](int64_t i, int64_t h) {
-    state.max(h, i) = kNothingSeen;
-    state.sum(h, i) = 0;
-    std::fill_n(&state.accumulator(i, h, 0), state.accumulator.extent(2), 0.0f);
-  });
+  for (int64_t h = 0; h < state.max.extent(0); ++h) {
+    for (int64_t i = 0; i < state.max.extent(1); ++i) {
+      state.max(h, i) = kNothingSeen;
+      state.sum(h, i) = 0;
+    }
+  }
 }
 
 template <class T>
@@ -312,11 +321,12 @@ void attend(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, const Bl
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_on_matrix_tiles<T>(q.extent(2))) {
       scratch.rows.fill(mask, amx::kQueries, amx::kKeys);
-      return amx::attend(q, k, v, scratch.rows, options, state, poll);
+      return amx::attend(q, k, v, scratch.rows, options, state, nullptr, poll);
     }
   }
 #endif
   scratch.rows.fill(mask, kQueryTile, kKeyTile);
+  clear_unseen(state);
   const Isa isa = isa_in_use();
   if (isa == Isa::kRef) return reference::attend(q, k, v, scratch.rows, options, state);
 
@@ -427,24 +437,36 @@ void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
 template <class T>
 void finish(const AttentionState& state, std::span<const float> sinks, View<T, 3> out,
             View<float, 2> lse) {
-  const auto finish_row = [&](int64_t i, int64_t h) {
-    float max = state.max(h, i);
-    float sum = state.sum(h, i);
-    float factor = 1;
-    if (!sinks.empty()) {
-      const float most = std::max(max, sinks[h]);
-      factor = std::exp(max - most);
-      sum = sum * factor + std::exp(sinks[h] - most);
-      max = most;
-    }
-    const bool empty = sum == 0;
-    lse(h, i) = empty ? -std::numeric_limits<float>::infinity() : max + std::log(sum);
-    const float inverse = empty ? 0 : factor / sum;
-    const float* from = &state.accumulator(i, h, 0);
+  for_rows_and_heads(out.extent(0), out.extent(1), [&](int64_t i, int64_t h) {
+    const float factor = finish_row(state, sinks, h, i, lse(h, i));
     T* to = &out(i, h, 0);
-    for (int64_t d = 0; d < out.extent(2); ++d) to[d] = T(from[d] * inverse);
-  };
-  for_rows_and_heads(out.extent(0), out.extent(1), finish_row);
+    if (factor == 0) {
+      std::fill_n(to, out.extent(2), T{});
+      return;
+    }
+    const float* from = &state.accumulator(i, h, 0);
+    for (int64_t d = 0; d < out.extent(2); ++d) to[d] = T(from[d] * factor);
+  });
+}
+
+template <class T>
+void attend_and_finish(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
+                       const BlockMask& mask, const AttentionOptions& options,
+                       const AttentionState& state, std::span<const float> sinks, View<T, 3> out,
+                       View<float, 2> lse, const Poll& poll) {
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (runs_on_matrix_tiles<T>(q.extent(2)) && q.size() > 0 && k.size() > 0) {
+      check_shapes(q, k, v, mask, options);
+      AttentionRows& rows = rank_scratch().rows;
+      rows.fill(mask, amx::kQueries, amx::kKeys);
+      const amx::Output output{sinks, out, lse};
+      return amx::attend(q, k, v, rows, options, state, &output, poll);
+    }
+  }
+#endif
+  attend<T>(q, k, v, mask, options, state, poll);
+  finish<T>(state, sinks, out, lse);
 }
 
 template <class T>
@@ -500,6 +522,10 @@ int64_t attention_scratch_bytes(int64_t rows, int64_t head_size) {
                                    View<float, 3>, View<float, 3>, const Poll&);                  \
   template void finish<T>(const AttentionState&, std::span<const float>, View<T, 3>,              \
                           View<float, 2>);                                                        \
+  template void attend_and_finish<T>(View<const T, 3>, View<const T, 3>, View<const T, 3>,        \
+                                     const BlockMask&, const AttentionOptions&,                   \
+                                     const AttentionState&, std::span<const float>, View<T, 3>,   \
+                                     View<float, 2>, const Poll&);                                \
   template void attention_delta<T>(View<const T, 3>, View<const T, 3>, View<float, 2>);
 ODYSSEY_INSTANTIATE(float)
 ODYSSEY_INSTANTIATE(bf16)

@@ -37,7 +37,8 @@ struct AttentionOptions {
 };
 
 // The running softmax of every query row, all fp32. With m the largest visible score so far:
-// sum = sum exp(s - m), accumulator = sum exp(s - m) v.
+// sum = sum exp(s - m), accumulator = sum exp(s - m) v. While a row has seen nothing its sum is 0,
+// its accumulator holds nothing and is not read.
 struct AttentionState {
   View<float, 3> accumulator;  // [Tq, H, D]
   View<float, 2> max;          // [H, Tq]
@@ -56,7 +57,7 @@ struct Poll {
   }
 };
 
-// Sets a state to "nothing seen".
+// Sets a state to "nothing seen"; does not touch the accumulator.
 void reset(const AttentionState& state);
 
 // state <- state after also attending to this block.
@@ -70,6 +71,15 @@ void attend(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, const Bl
 template <class T>
 void finish(const AttentionState& state, std::span<const float> sinks, View<T, 3> out,
             View<float, 2> lse);
+
+// attend to the last block, or the only one, and then finish: the bits of both. Where bf16 runs on
+// matrix tiles the accumulator, four times the size of `out` on its way to memory and back, is not
+// written: afterwards state.accumulator holds nothing of use, max and sum are those of attend.
+template <class T>
+void attend_and_finish(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
+                       const BlockMask& mask, const AttentionOptions& options,
+                       const AttentionState& state, std::span<const float> sinks, View<T, 3> out,
+                       View<float, 2> lse, const Poll& poll = {});
 
 // delta [H, Tq] = sum over D of dout * out, what the softmax backward subtracts.
 template <class T>

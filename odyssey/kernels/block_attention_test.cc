@@ -172,9 +172,13 @@ Errors errors_of(const Case& c, double tolerance) {
       return BlockMask{{own.runs, own.segments}, {other.runs, other.segments}, c.kind, c.window};
     };
     for (Block& other : blocks) {
-      attend<T>(own.q.view(), other.k.view(), other.v.view(), mask_of(other), options, state);
+      if (&other == &blocks.back()) {
+        attend_and_finish<T>(own.q.view(), other.k.view(), other.v.view(), mask_of(other), options,
+                             state, t.sinks, own.out.view(), stat(own.lse, own));
+      } else {
+        attend<T>(own.q.view(), other.k.view(), other.v.view(), mask_of(other), options, state);
+      }
     }
-    finish<T>(state, t.sinks, own.out.view(), stat(own.lse, own));
     update_max_logits(state, max_logits);
     attention_delta<T>(own.out.view(), own.dout.view(), stat(own.delta, own));
     if (c.sinks) sink_backward(t.sinks, stat(own.lse, own), stat(own.delta, own), dsinks);
@@ -400,6 +404,28 @@ TEST_P(BlockAttention, Bf16IsNearDenseForEveryMaskAndPlacement) {
   }
 }
 
+// The phases of a ring: blocks of many tiles whose keys stand elsewhere in the sequence than the
+// queries, in every placement, with the state going in and out.
+TEST_P(BlockAttention, Bf16RingPhasesAreNearDense) {
+  for (PlacementKind placement :
+       {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap, PlacementKind::kStriped}) {
+    for (int64_t head_size : {64, 128}) {
+      for (MaskKind kind : {MaskKind::kCausal, MaskKind::kLocalSliding}) {
+        expect_bf16_errors({.sequence_length = 600,
+                            .query_heads = 2,
+                            .kv_heads = 1,
+                            .head_size = head_size,
+                            .kind = kind,
+                            .window = 233,
+                            .placement = placement,
+                            .blocks = 3},
+                           std::string(name_of(kind)) + " " + std::string(name_of(placement)) +
+                               " D=" + std::to_string(head_size));
+      }
+    }
+  }
+}
+
 TEST_P(BlockAttention, Bf16IsNearDenseForRaggedShapes) {
   for (int64_t head_size : {1, 6, 16, 33, 64, 80, 96, 128, 160, 192, 224, 256}) {
     for (int64_t length : {1, 7, 64, 97, 300}) {
@@ -477,6 +503,77 @@ struct Bf16Call {
     return {acc, max, sum, dq, dk, dv};
   }
 };
+
+// A block of keys at a time; state from before, sinks, rows that see nothing at all.
+template <class T>
+void expect_one_call_equals_two() {
+  for (int64_t head_size : {20, 64, 128}) {
+    const Case c{.sequence_length = 300, .head_size = head_size, .sinks = true};
+    const Tensors t(c);
+    const std::vector<odyssey::Run> all{{0, 300, 1}};
+    const std::vector<odyssey::Run> keys[] = {{{0, 150, 2}}, {{1, 150, 2}}};
+    const std::vector<int32_t> segments = documents({100, 130}, 300);
+    Rows<T> q(all, 4, head_size, t.q);
+    for (bool sinks : {false, true}) {
+      struct Result {
+        Rows<T> out;
+        std::vector<float> acc, max, sum, lse;
+      };
+      const auto run = [&](bool fused) {
+        // An accumulator that has seen nothing may hold anything.
+        Result r{{all, 4, head_size, {}},
+                 std::vector<float>(300 * 4 * head_size, kNan),
+                 std::vector<float>(1200),
+                 std::vector<float>(1200),
+                 std::vector<float>(1200)};
+        const View<float, 2> lse(r.lse.data(), {4, 300});
+        const AttentionState state{{r.acc.data(), {300, 4, head_size}},
+                                   {r.max.data(), {4, 300}},
+                                   {r.sum.data(), {4, 300}}};
+        const std::span<const float> logits =
+            sinks ? std::span<const float>(t.sinks) : std::span<const float>();
+        reset(state);
+        for (int b = 0; b < 2; ++b) {
+          Rows<T> k(keys[b], 2, head_size, t.k), v(keys[b], 2, head_size, t.v);
+          std::vector<int32_t> key_segments(150);
+          take_rows(keys[b], segments, key_segments);
+          const BlockMask mask{{all, segments}, {keys[b], key_segments}, MaskKind::kCausal, 0};
+          AttentionOptions options{.scale = 0.2f, .queries_per_kv = 2};
+          if (fused && b == 1) {
+            attend_and_finish<T>(q.view(), k.view(), v.view(), mask, options, state, logits,
+                                 r.out.view(), lse);
+          } else {
+            attend<T>(q.view(), k.view(), v.view(), mask, options, state);
+          }
+        }
+        if (!fused) finish<T>(state, logits, r.out.view(), lse);
+        return r;
+      };
+      Result one = run(true), two = run(false);
+      EXPECT_EQ(one.max, two.max);
+      EXPECT_EQ(one.sum, two.sum);
+      EXPECT_EQ(one.lse, two.lse);
+      EXPECT_TRUE(one.out.frame_is_intact());
+      for (int64_t i = 0; i < 300; ++i) {
+        for (int64_t h = 0; h < 4; ++h) {
+          for (int64_t d = 0; d < head_size; ++d) {
+            const float x = to_float(one.out.view()(i, h, d));
+            ASSERT_EQ(x, to_float(two.out.view()(i, h, d))) << i << " " << h << " " << d;
+            if (i >= 230) {
+              ASSERT_EQ(x, 0);
+            }
+          }
+        }
+      }
+      EXPECT_EQ(one.lse[299], sinks ? t.sinks[0] : -std::numeric_limits<float>::infinity());
+    }
+  }
+}
+
+TEST_P(BlockAttention, AttendAndFinishGivesTheBitsOfBoth) {
+  expect_one_call_equals_two<float>();
+  expect_one_call_equals_two<bf16>();
+}
 
 TEST_P(BlockAttention, Bf16GivesTheSameBitsAtAnyThreadCountAndAlignment) {
   for (MaskKind kind : {MaskKind::kCausal, MaskKind::kFull}) {

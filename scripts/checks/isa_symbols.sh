@@ -10,7 +10,7 @@ faults=0
 for object in "$@"; do
   case $object in
     *attention_tile_*) own=' [DR] odyssey::kAttentionTiles[A-Za-z0-9]*$' ;;
-    *attention_forward_amx*|*attention_backward_amx*) own=' T odyssey::amx::[a-z_]*(' ;;
+    *attention_pack_amx*|*attention_forward_amx*|*attention_backward_amx*) own=' T odyssey::amx::[a-z_]*(' ;;
     *matmul_tile_amx*) own=' [DR] odyssey::kMatmulTilesAmx$' ;;
     *row_kernels_*) own=' [DR] odyssey::kRowKernels[A-Za-z0-9]*$' ;;
     *peak_*) own=' T odyssey::[a-z0-9]*_peak_loop(void const\*, void\*)$' ;;

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// One step of bf16 block attention forward: the scores of a few key tiles x 32 queries on tiles,
+// while vector code turns the scores of the step before into probabilities, and then a share of P V
+// of the key chunk before: the tile unit and the vector units work side by side. Included only by
+// files compiled with AMX flags.
+#pragma once
+#include "odyssey/kernels/attention_softmax_amx.h"
+
+namespace odyssey::amx {
+namespace {
+
+constexpr int64_t kMostTiles = 4;  // key tiles of one chunk
+constexpr int64_t kMostWidth = 2;  // key tiles of one step
+
+// Key tiles of a step. Small heads take two: a step then has enough tile products to hide the
+// softmax behind, and the sums of P V move less often.
+ODYSSEY_INLINE int64_t width_of(const Shape& shape) {
+  return shape.steps <= 2 ? kMostWidth : 1;
+}
+
+// The key tiles of one chunk that a query block sees.
+struct Group {
+  Row* row;
+  const QueryBlock* block;
+  int64_t count, first_step;
+  int64_t tiles[kMostTiles];
+  bool partial[kMostTiles];
+  uint16_t* p;  // [count][32 key pairs][32 queries][2]
+  const uint16_t* v[kMostTiles];
+  const char* ahead;  // what to fetch into L2 meanwhile, or nullptr
+};
+
+struct Step {
+  int64_t steps, tiles;
+  const uint16_t *k[kMostWidth], *q;
+  float* scores;  // [tiles][64][32]
+  // The step before.
+  const float* last_scores;
+  int64_t last_tiles;
+  Row* last;
+  uint16_t* p;
+  float factor;
+  // Units of P V: 32 columns of V each, over the whole group.
+  const Group* ready;
+  int64_t first_unit, units;
+  // Where the four sums still in tiles belong: 32 x 32 words.
+  float* held;
+  float* most;  // [32] out
+  const char* ahead;
+};
+
+ODYSSEY_INLINE void store_held(float* held) {
+  store_tile<0>(held, 128);
+  store_tile<1>(held + 16, 128);
+  store_tile<2>(held + 512, 128);
+  store_tile<3>(held + 528, 128);
+}
+
+ODYSSEY_INLINE void fetch_ahead(const char*& ahead) {
+  if (ahead == nullptr) return;
+  _mm_prefetch(ahead, _MM_HINT_T1);
+  _mm_prefetch(ahead + 64, _MM_HINT_T1);
+  _mm_prefetch(ahead + 128, _MM_HINT_T1);
+  _mm_prefetch(ahead + 192, _MM_HINT_T1);
+  ahead += 256;
+}
+
+// Scores of the key tiles of a step x 32 queries; the last 32 x 32 of them stay in tiles (returned
+// as held). Sums left in tiles are stored one by one just before their tile is needed: four stores
+// at once would drain the tile unit.
+template <int kHalves, bool kSoftmax>
+ODYSSEY_INLINE float* multiply_scores(const Step& j, Exponents& x, const char*& ahead) {
+  float* held = j.held;
+  for (int64_t part = 0; part < 2 * j.tiles; ++part) {
+    const uint16_t* k = j.k[part >> 1] + (part & 1) * 1024 * j.steps;
+    const uint16_t* k_below = k + 512 * j.steps;
+    const uint16_t* q = j.q;
+    stream_tile<4>(k, 64);
+    load_tile<6>(q, 64);
+    store_tile<0>(held, 128);
+    zero_tile<0>();
+    multiply<0, 4, 6>();
+    exponents_of_slot<kHalves, 0, kSoftmax>(x);
+    load_tile<7>(q + 512, 64);
+    store_tile<1>(held + 16, 128);
+    zero_tile<1>();
+    multiply<1, 4, 7>();
+    exponents_of_slot<kHalves, 1, kSoftmax>(x);
+    stream_tile<5>(k_below, 64);
+    store_tile<2>(held + 512, 128);
+    zero_tile<2>();
+    multiply<2, 5, 6>();
+    exponents_of_slot<kHalves, 2, kSoftmax>(x);
+    store_tile<3>(held + 528, 128);
+    zero_tile<3>();
+    multiply<3, 5, 7>();
+    exponents_of_slot<kHalves, 3, kSoftmax>(x);
+    next_slots<kHalves, kSoftmax>(x);
+    fetch_ahead(ahead);
+    for (int64_t step = 1; step < j.steps; ++step) {
+      k += 512;
+      k_below += 512;
+      q += 1024;
+      stream_tile<4>(k, 64);
+      load_tile<6>(q, 64);
+      multiply<0, 4, 6>();
+      exponents_of_slot<kHalves, 0, kSoftmax>(x);
+      load_tile<7>(q + 512, 64);
+      multiply<1, 4, 7>();
+      exponents_of_slot<kHalves, 1, kSoftmax>(x);
+      stream_tile<5>(k_below, 64);
+      multiply<2, 5, 6>();
+      exponents_of_slot<kHalves, 2, kSoftmax>(x);
+      multiply<3, 5, 7>();
+      exponents_of_slot<kHalves, 3, kSoftmax>(x);
+      next_slots<kHalves, kSoftmax>(x);
+      fetch_ahead(ahead);
+    }
+    held = j.scores + part * 1024;
+  }
+  return held;
+}
+
+// accumulator[32 columns of V][32 queries] += V^T P over the keys of a group; the sum stays in
+// tiles. Returns where it belongs.
+template <int kHalves, bool kSoftmax, bool kMaxima>
+ODYSSEY_INLINE float* multiply_values(const Group& g, int64_t unit, float* held, Exponents& x,
+                                      Maxima& y, const char*& ahead) {
+  constexpr int kRows = kHalves / 2;  // of maxima per product
+  float* to = g.row->accumulator + unit * 1024;
+  const uint16_t* v = g.v[0] + unit * 2048;
+  const uint16_t* p = g.p;
+  const bool on = kMaxima && y.left >= 4 * kRows;
+  stream_tile<4>(v, 64);
+  stream_tile<6>(p, 128);
+  store_tile<0>(held, 128);
+  stream_tile<0>(to, 128);
+  multiply<0, 4, 6>();
+  exponents_of_slot<kHalves, 0, kSoftmax>(x);
+  if (on) maxima<kRows>(y);
+  stream_tile<7>(p + 32, 128);
+  store_tile<1>(held + 16, 128);
+  stream_tile<1>(to + 16, 128);
+  multiply<1, 4, 7>();
+  exponents_of_slot<kHalves, 1, kSoftmax>(x);
+  if (on) maxima<kRows>(y);
+  stream_tile<5>(v + 1024, 64);
+  store_tile<2>(held + 512, 128);
+  stream_tile<2>(to + 512, 128);
+  multiply<2, 5, 6>();
+  exponents_of_slot<kHalves, 2, kSoftmax>(x);
+  if (on) maxima<kRows>(y);
+  store_tile<3>(held + 528, 128);
+  stream_tile<3>(to + 528, 128);
+  multiply<3, 5, 7>();
+  exponents_of_slot<kHalves, 3, kSoftmax>(x);
+  if (on) {
+    maxima<kRows>(y);
+    y.left -= 4 * kRows;
+  }
+  next_slots<kHalves, kSoftmax>(x);
+  fetch_ahead(ahead);
+  for (int64_t i = 1; i < 2 * g.count; ++i) {
+    v = g.v[i >> 1] + unit * 2048 + (i & 1) * 512;
+    p += 1024;
+    const bool more = kMaxima && y.left >= 4 * kRows;
+    stream_tile<4>(v, 64);
+    stream_tile<6>(p, 128);
+    multiply<0, 4, 6>();
+    exponents_of_slot<kHalves, 0, kSoftmax>(x);
+    if (more) maxima<kRows>(y);
+    stream_tile<7>(p + 32, 128);
+    multiply<1, 4, 7>();
+    exponents_of_slot<kHalves, 1, kSoftmax>(x);
+    if (more) maxima<kRows>(y);
+    stream_tile<5>(v + 1024, 64);
+    multiply<2, 5, 6>();
+    exponents_of_slot<kHalves, 2, kSoftmax>(x);
+    if (more) maxima<kRows>(y);
+    multiply<3, 5, 7>();
+    exponents_of_slot<kHalves, 3, kSoftmax>(x);
+    if (more) {
+      maxima<kRows>(y);
+      y.left -= 4 * kRows;
+    }
+    next_slots<kHalves, kSoftmax>(x);
+    fetch_ahead(ahead);
+  }
+  return to;
+}
+
+// Returns what is held in tiles afterwards.
+template <int kHalves, bool kSoftmax, bool kValues>
+__attribute__((noinline)) float* run_step(const Step& j) {
+  fence();
+  Exponents x{};
+  if constexpr (kSoftmax) {
+    x = {all(j.factor),
+         _mm512_load_ps(j.last->reference),
+         _mm512_load_ps(j.last->reference + 16),
+         _mm512_load_ps(j.last->sum),
+         _mm512_load_ps(j.last->sum + 16),
+         j.last_scores,
+         j.p,
+         static_cast<int>(64 * j.last_tiles)};
+  }
+  const char* ahead = j.ahead;
+  float* held = multiply_scores<kHalves, kSoftmax>(j, x, ahead);
+  const __m512 least = all(-__builtin_inff());
+  Maxima y{least, least, j.scores, static_cast<int>(64 * j.tiles)};
+  if constexpr (kValues) {
+    for (int64_t unit = 0; unit < j.units; ++unit) {
+      held = multiply_values<kHalves, kSoftmax, true>(*j.ready, j.first_unit + unit, held, x, y,
+                                                      ahead);
+    }
+  } else {
+    store_held(held);
+  }
+  if constexpr (kSoftmax) {
+    rest_of_exponents(x);
+    _mm512_store_ps(j.last->sum, x.sum0);
+    _mm512_store_ps(j.last->sum + 16, x.sum1);
+  }
+  for (; y.left > 0; y.left -= 4) maxima<4>(y);
+  _mm512_store_ps(j.most, y.most0);
+  _mm512_store_ps(j.most + 16, y.most1);
+  fence();
+  return held;
+}
+
+using RunStep = float* (*)(const Step&);
+struct Kernels {
+  RunStep scores, scores_softmax, all;
+};
+template <int kHalves>
+constexpr Kernels kernels_of() {
+  return {run_step<kHalves, false, false>, run_step<kHalves, true, false>,
+          run_step<kHalves, true, true>};
+}
+const Kernels& kernels_for(int64_t steps) {
+  static constexpr Kernels kTable[] = {kernels_of<16>(), kernels_of<8>(), kernels_of<6>(),
+                                       kernels_of<4>(),  kernels_of<4>(), kernels_of<4>(),
+                                       kernels_of<4>(),  kernels_of<2>()};
+  return kTable[steps - 1];
+}
+
+// What run_step does for the step before, with nothing beside it.
+void softmax_alone(const float* scores, int64_t tiles, Row& row, uint16_t* p, float factor) {
+  fence();
+  Exponents x{all(factor),
+              _mm512_load_ps(row.reference),
+              _mm512_load_ps(row.reference + 16),
+              _mm512_load_ps(row.sum),
+              _mm512_load_ps(row.sum + 16),
+              scores,
+              p,
+              static_cast<int>(64 * tiles)};
+  rest_of_exponents(x);
+  _mm512_store_ps(row.sum, x.sum0);
+  _mm512_store_ps(row.sum + 16, x.sum1);
+  fence();
+}
+float* values_alone(const Group& g, int64_t first, int64_t last, float* held) {
+  Exponents x{};
+  Maxima y{};
+  const char* ahead = nullptr;
+  fence();
+  for (int64_t unit = first; unit < last; ++unit) {
+    held = multiply_values<4, false, false>(g, unit, held, x, y, ahead);
+  }
+  fence();
+  return held;
+}
+
+}  // namespace
+}  // namespace odyssey::amx

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax of a block of 32 queries in bf16 block attention: exponents and maxima as pieces that run
+// between tile products, masks and soft cap, and the reference that exponents are relative to.
+// Included only by files compiled with AMX flags.
+#pragma once
+#include "odyssey/kernels/attention_tile_amx_simd.h"
+
+namespace odyssey::amx {
+namespace {
+
+// The reference maximum of a row stays until a score exceeds it by a factor of 2^8; P in bf16 and
+// sums in fp32 lose nothing by that, and accumulators are rescaled about once a call.
+constexpr float kSlack = 8;
+
+// Softmax of a query block.
+struct alignas(64) Row {
+  float reference[kQueries];  // what exponents are relative to, times log2(e)
+  float sum[kQueries];
+  float top[kQueries];  // largest score of this call in the units of `scores`; -inf: saw nothing
+  MaskRows mask;
+  const uint16_t* q;   // packed
+  float* accumulator;  // [padded][32], transposed
+};
+
+// Vector half-operations (a pair of keys x 16 queries) for every four tile products, so that the 64
+// of a step spread over its 2 * steps products of scores and as many of P V.
+template <int kHalves>
+constexpr int first_half(int slot) {
+  return (kHalves * slot + 3) / 4;
+}
+
+// Runs the half-operations [kFrom, kTo) counted from s and p.
+struct Exponents {
+  __m512 factor, reference0, reference1, sum0, sum1;
+  const float* s;
+  uint16_t* p;
+  int left;
+};
+template <int kFrom, int kTo>
+ODYSSEY_INLINE void exponents(Exponents& x) {
+#pragma GCC unroll 16
+  for (int h = kFrom; h < kTo; ++h) {
+    const float* s = x.s + (h >> 1) * 64 + (h & 1) * 16;
+    const __m512 reference = (h & 1) != 0 ? x.reference1 : x.reference0;
+    const __m512 a = exp2_fast(_mm512_fmsub_ps(_mm512_load_ps(s), x.factor, reference));
+    const __m512 b = exp2_fast(_mm512_fmsub_ps(_mm512_load_ps(s + 32), x.factor, reference));
+    const __m512 sum = _mm512_add_ps(a, b);
+    if ((h & 1) != 0) {
+      x.sum1 = _mm512_add_ps(x.sum1, sum);
+    } else {
+      x.sum0 = _mm512_add_ps(x.sum0, sum);
+    }
+    _mm512_store_si512(x.p + (h >> 1) * 64 + (h & 1) * 32, pair_up(a, b));
+  }
+}
+template <int kHalves, int kSlot, bool kSoftmax>
+ODYSSEY_INLINE void exponents_of_slot(Exponents& x) {
+  if constexpr (kSoftmax) {
+    if (x.left >= kHalves) exponents<first_half<kHalves>(kSlot), first_half<kHalves>(kSlot + 1)>(x);
+  }
+}
+template <int kHalves, bool kSoftmax>
+ODYSSEY_INLINE void next_slots(Exponents& x) {
+  if constexpr (kSoftmax) {
+    if (x.left >= kHalves) {
+      x.s += kHalves * 32;
+      x.p += kHalves * 32;
+      x.left -= kHalves;
+    }
+  }
+}
+ODYSSEY_INLINE void rest_of_exponents(Exponents& x) {
+  for (; x.left > 0; x.left -= 2, x.s += 64, x.p += 64) exponents<0, 2>(x);
+}
+
+// Column maxima of scores, taken while P V runs.
+struct Maxima {
+  __m512 most0, most1;
+  const float* s;
+  int left;  // rows
+};
+template <int kRows>
+ODYSSEY_INLINE void maxima(Maxima& x) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    x.most0 = _mm512_max_ps(x.most0, _mm512_load_ps(x.s + 32 * r));
+    x.most1 = _mm512_max_ps(x.most1, _mm512_load_ps(x.s + 32 * r + 16));
+  }
+  x.s += 32 * kRows;
+}
+
+// Applies scale, soft cap and mask to the scores of one key tile where the exponent cannot do it.
+// most[32]: maxima, raised.
+void adjust_scores(float* scores, const Shape& shape, const Row& row, bool partial, bool scaled,
+                   const int32_t* position, const int32_t* segment, float* most) {
+  const __m512 hidden = all(-__builtin_inff());
+  const bool capped = shape.soft_cap != 0;
+  const __m512 cap = all(shape.soft_cap), inverse = all(capped ? 1 / shape.soft_cap : 0);
+  for (int64_t half = 0; half < 2; ++half) {
+    __m512 top = _mm512_load_ps(most + 16 * half);
+    for (int64_t j = 0; j < kKeys; ++j) {
+      float* s = scores + j * 32 + half * 16;
+      __m512 x = _mm512_load_ps(s);
+      if (scaled) {
+        x = _mm512_mul_ps(x, all(shape.scale));
+        if (capped) x = _mm512_mul_ps(cap, tanh_exact(_mm512_mul_ps(x, inverse)));
+      }
+      if (partial) {
+        x = _mm512_mask_mov_ps(hidden, see(row.mask, half, position[j], segment[j]), x);
+      }
+      _mm512_store_ps(s, x);
+      top = _mm512_max_ps(top, x);
+    }
+    _mm512_store_ps(most + 16 * half, top);
+  }
+}
+
+ODYSSEY_INLINE __mmask16 exceeds(__m512 score, __m512 reference) {
+  return _mm512_cmp_ps_mask(score, _mm512_add_ps(reference, all(kSlack)), _CMP_GT_OQ);
+}
+
+// Whether the scores of a block, with these maxima, need another reference; updates `top`.
+bool exceeds_reference(Row& row, const float* most, float factor) {
+  __mmask16 any = 0;
+  for (int64_t half = 0; half < 32; half += 16) {
+    const __m512 now = _mm512_load_ps(most + half);
+    _mm512_store_ps(row.top + half, _mm512_max_ps(_mm512_load_ps(row.top + half), now));
+    any |= exceeds(_mm512_mul_ps(now, all(factor)), _mm512_load_ps(row.reference + half));
+  }
+  return any != 0;
+}
+
+// Raises the references that are exceeded, and only those: what a row sees may not change the
+// rounding of another. p: probabilities of `tiles` key tiles that are
+// not in the accumulator yet.
+__attribute__((noinline)) void rescale(Row& row, const float* most, float factor, uint16_t* p,
+                                       int64_t tiles, int64_t padded) {
+  fence();
+  for (int64_t half = 0; half < 32; half += 16) {
+    const __m512 before = _mm512_load_ps(row.reference + half);
+    const __m512 top = _mm512_mul_ps(_mm512_load_ps(most + half), all(factor));
+    const __mmask16 far = exceeds(top, before);
+    const __m512 now = _mm512_mask_mov_ps(before, far, top);
+    _mm512_store_ps(row.reference + half, now);
+    const __m512 sum = _mm512_load_ps(row.sum + half);
+    if (_mm512_cmp_ps_mask(sum, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0) continue;
+    const __m512 shrink = exp2_exact(_mm512_sub_ps(before, now));
+    _mm512_store_ps(row.sum + half, _mm512_mul_ps(sum, shrink));
+    for (int64_t d = 0; d < padded; ++d) {
+      float* x = row.accumulator + d * 32 + half;
+      _mm512_store_ps(x, _mm512_mul_ps(_mm512_load_ps(x), shrink));
+    }
+    for (int64_t pair = 0; pair < 32 * tiles; ++pair) {
+      uint16_t* x = p + pair * 64 + half * 2;
+      const __m512i both = _mm512_load_si512(x);
+      const __m512 low = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+      const __m512 high = _mm512_castsi512_ps(
+          _mm512_and_si512(both, _mm512_set1_epi32(static_cast<int32_t>(0xffff0000u))));
+      _mm512_store_si512(x, pair_up(_mm512_mul_ps(low, shrink), _mm512_mul_ps(high, shrink)));
+    }
+  }
+  fence();
+}
+
+}  // namespace
+}  // namespace odyssey::amx
