@@ -51,10 +51,12 @@ class Request {
 };
 using RequestPtr = std::unique_ptr<Request>;
 
-// Bytes and messages that this rank handed to other ranks (never to itself) through one group.
+// Bytes and messages that this rank handed to other ranks (never to itself) through one group, and
+// the seconds that it stood still in wait and wait_all: transfers that computation did not hide.
 struct Traffic {
   int64_t bytes_sent = 0;
   int64_t messages_sent = 0;
+  double seconds_waiting = 0;
 };
 
 class Group {

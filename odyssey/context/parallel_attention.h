@@ -10,6 +10,7 @@
 #include "odyssey/base/buffer.h"
 #include "odyssey/base/view.h"
 #include "odyssey/comm/group.h"
+#include "odyssey/context/block_exchange.h"
 #include "odyssey/context/head_exchange.h"
 #include "odyssey/kernels/block_attention.h"
 #include "odyssey/schedule/step.h"
@@ -65,23 +66,12 @@ class ParallelAttention {
   Extents4 head_extents() const {
     return {layout_.batch, rows(), query_heads(), layout_.head_size};
   }
-  Extents4 block_extents(int block) const;
-  int64_t block_elements(int block) const { return layout_.block_elements(block, ulysses_.rank()); }
 
   void make_buffers();
   void make_options(const ParallelAttentionOptions& options);
-  View<T, 4> block_tensor(int block, bool value) const;  // K or V of a block that is here
-  View<float, 4> gradient_tensor(int block, bool value);
-  float* gradient_of(int block);
   BlockMask mask(int block, int64_t row) const;
   AttentionState state(int64_t row);
 
-  void start_shift(const Step& step);
-  void await_shift(const Step& step);
-  void start_gradient_shift(const Step& step);
-  void await_gradient(const Step& step);
-  void gather();
-  void reduce_gradients();
   void attend_block(int block);
   void attend_block_backward(int block);
   void finish_rows();
@@ -96,20 +86,11 @@ class ParallelAttention {
   std::vector<float> sinks_;                // of this rank's heads
   std::unique_ptr<HeadExchange> exchange_;  // null for U = 1
 
-  std::vector<std::vector<Run>> runs_;          // of every ring block
-  std::vector<std::vector<int32_t>> segments_;  // [B, rows] of every ring block, or empty
-
-  // K/V blocks. own_ is kept from forward to backward; travel_ take turns; all_ is the gathered
-  // form.
-  Buffer<T> own_, travel_[2], all_;
-  std::vector<T*> block_at_;  // where the K/V of a block are, or null
-  int turn_ = 0;
-  // dK/dV: two take turns at being added to and sent, the third arrives. all_ as above.
-  Buffer<float> gradients_[2], arriving_gradient_, all_gradients_, reduce_workspace_;
-  std::vector<float*> gradient_at_;
-  int gradient_turn_ = 0;
-  std::vector<int64_t> gather_bytes_, gather_counts_;
-  std::vector<RequestPtr> shift_requests_, gradient_requests_;
+  BlockExchange<T> blocks_;
+  // Of the rows of every ring block that this rank attends to: positions; segment ids [B, rows], or
+  // empty.
+  std::vector<std::vector<Run>> runs_;
+  std::vector<std::vector<int32_t>> segments_;
 
   // Head form; views that point to the caller's tensors for U = 1.
   View<const T, 4> q_, out_, dout_;
