@@ -35,8 +35,12 @@ std::vector<Stretch> stretches_of(const std::vector<Run>& runs) {
   return stretches;
 }
 
-// What one rank of the world has of the whole tensors. World ranks count the axes from the outside:
-// data, fsdp, ring, Ulysses.
+RankPlace place_of(const ParallelConfig& parallel, int rank) {
+  return odyssey::place_of(rank, parallel.data, parallel.fsdp, parallel.ring_size,
+                           parallel.ulysses_size, {parallel.ring_nodes, parallel.ulysses_nodes});
+}
+
+// What one rank of the world has of the whole tensors.
 struct RankPart {
   int64_t first_batch, batch;        // batch rows
   std::vector<Stretch> rows, block;  // of this rank, and of its ring block
@@ -44,12 +48,11 @@ struct RankPart {
   int64_t first_head, heads;       // query heads in head form
   int64_t query_width, key_width;  // H * D, K * D
 
-  RankPart(const AttentionLayout& layout, int rank) {
-    const int context = layout.ring_size() * layout.ulysses_size();
-    const int u = rank % layout.ulysses_size();
-    const int r = rank % context / layout.ulysses_size();
+  RankPart(const AttentionLayout& layout, const ParallelConfig& parallel, int rank) {
+    const RankPlace place = place_of(parallel, rank);
+    const int r = place.ring, u = place.ulysses;
     batch = layout.batch;
-    first_batch = rank / context * batch;
+    first_batch = (place.data * parallel.fsdp + place.fsdp) * batch;
     rows = stretches_of(layout.placement.local_rows(r, u));
     block = stretches_of(layout.placement.ring_block(r));
     row_count = layout.placement.local_count(r, u);
@@ -128,7 +131,8 @@ void unpack(std::span<const float> message, const RankPart& part, const Attentio
 
 // Rank after rank, so that rank 0 holds one foreign part at a time.
 void bring_to_rank_0(const std::vector<float>& mine, const AttentionLayout& layout,
-                     const AttentionProblem& problem, Group& world, AttentionResult& result) {
+                     const ParallelConfig& parallel, const AttentionProblem& problem, Group& world,
+                     AttentionResult& result) {
   if (world.rank() != 0) {
     RequestPtr request = world.send(std::as_bytes(std::span(mine)), 0, Tag::kUser);
     world.wait(request);
@@ -144,10 +148,10 @@ void bring_to_rank_0(const std::vector<float>& mine, const AttentionLayout& layo
     result.dkey.resize(keys);
     result.dvalue.resize(keys);
   }
-  unpack(mine, RankPart(layout, 0), problem, result);
+  unpack(mine, RankPart(layout, parallel, 0), problem, result);
   std::vector<float> message;
   for (int rank = 1; rank < world.size(); ++rank) {
-    const RankPart part(layout, rank);
+    const RankPart part(layout, parallel, rank);
     message.resize(part.query_elements() * (problem.dout ? 2 : 1) +
                    part.key_elements() * (problem.dout ? 2 : 0) + part.lse_elements());
     RequestPtr request =
@@ -229,8 +233,9 @@ template <class T>
 AttentionResult run_typed(const RunConfig& config, const AttentionProblem& problem, Group& world) {
   const AttentionLayout layout = attention_layout(config, problem);
   Mesh mesh(world, config.parallel.data, config.parallel.fsdp, config.parallel.ring_size,
-            config.parallel.ulysses_size);
-  const RankPart part(layout, world.rank());
+            config.parallel.ulysses_size,
+            {config.parallel.ring_nodes, config.parallel.ulysses_nodes});
+  const RankPart part(layout, config.parallel, world.rank());
   ParallelAttentionOptions options;
   options.scale = attention_scale(config, problem.head_size);
   options.soft_cap = config.model.attention_soft_cap;
@@ -252,7 +257,7 @@ AttentionResult run_typed(const RunConfig& config, const AttentionProblem& probl
   }
   const View<const float, 3> lse = attention.lse();
   message.insert(message.end(), lse.data(), lse.data() + lse.size());
-  bring_to_rank_0(message, layout, problem, world, result);
+  bring_to_rank_0(message, layout, config.parallel, problem, world, result);
   return result;
 }
 
