@@ -11,6 +11,7 @@
 #include "apps/describe.h"
 #include "odyssey/comm/broadcast.h"
 #include "odyssey/kernels/isa.h"
+#include "odyssey/schedule/block_buffers.h"
 #include "odyssey/schedule/checker.h"
 
 namespace odyssey {
@@ -39,6 +40,19 @@ bool print_schedule(const RunConfig& config, AttentionProblem problem) {
       "schedule at S {}: every visible pair exactly once, no rank waits for ever; "
       "busiest rank {:.2f} x the mean work\n",
       problem.length, work_imbalance(layout));
+  SentBytes all;
+  for (int r = 0; r < layout.ring_size(); ++r) {
+    for (int u = 0; u < layout.ulysses_size(); ++u) {
+      const SentBytes rank = sent_bytes(layout, r, u);
+      all.needed += rank.needed;
+      all.untrimmed += rank.untrimmed;
+    }
+  }
+  fmt::print(
+      "one forward and backward: all ranks send {}, {} less than whole blocks to everybody; "
+      "blocks take at most {} on a rank\n",
+      readable_bytes(all.needed), readable_bytes(all.saved()),
+      readable_bytes(most_block_buffer_bytes(layout)));
   return true;
 }
 
