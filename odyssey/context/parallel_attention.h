@@ -34,7 +34,8 @@ class ParallelAttention {
                     Group& ring, Group& ulysses);
 
   // Documents of the rows that follow: segment ids [B, S] in natural token order, the same on every
-  // rank; empty: one document a row, no padding.
+  // rank, so nothing is exchanged for them; once a batch, not once a layer. Empty: one document a
+  // row, no padding.
   void set_segments(std::span<const int32_t> segments);
 
   // q, out: [B, T, H, D]; k, v: [B, T, K, D]; T the rows of this rank, in storage order. q and out
