@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program under mpirun: the numbers of thread ranks, one message, one exit code.
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,63 @@ TEST(Mpi, AttentionGivesTheBitsOfThreadRanks) {
       }
     }
   }
+}
+
+// Ring and Ulysses over two nodes each, hosts simulated: the order of the ranks changes, their
+// numbers do not.
+TEST(Mpi, NodesGiveTheSameBitsAndAreChecked) {
+  const TestFolder folder;
+  write_input(folder.path("in"));
+  const std::string files = "attention --input " + folder.path("in") + " --output " + folder.path();
+  const std::string usp = " context_parallel_strategy=usp dtype=float32 ";
+  const std::string nodes =
+      usp + "dcn_context_parallelism=2 dcn_context_usp_ulysses_parallelism=2 ";
+  const ProgramResult plain = run_program(
+      files + "/plain" + usp + "ici_context_parallelism=2 ici_context_usp_ulysses_parallelism=2");
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  const ProgramResult threads = run_program(files + "/threads" + nodes);
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  const ProgramResult processes =
+      run_program(files + "/processes" + nodes, "ODYSSEY_RANKS_PER_NODE=1 " + mpirun(4));
+  ASSERT_EQ(processes.code, 0) << processes.err;
+  const SafetensorsFile a(folder.path("plain")), b(folder.path("threads")),
+      c(folder.path("processes"));
+  for (const StoredTensor& tensor : a.tensors()) {
+    EXPECT_EQ(a.read_floats(tensor.name), b.read_floats(tensor.name)) << tensor.name;
+    EXPECT_EQ(a.read_floats(tensor.name), c.read_floats(tensor.name)) << tensor.name;
+  }
+  const std::string two_nodes =
+      usp + "dcn_context_parallelism=2 ici_context_usp_ulysses_parallelism=2";
+  const ProgramResult one_host = run_program(files + "/no" + two_nodes, mpirun(4));
+  EXPECT_EQ(one_host.code, 2);
+  EXPECT_EQ(count(one_host.err,
+                  "odyssey: error: dcn_context_parallelism x dcn_context_usp_ulysses_parallelism: "
+                  "expected 2 hosts with 2 neighbouring ranks each, got 1 host: ranks 0-3. Start 2 "
+                  "on each host, in order (mpirun --map-by ppr:2:node), or change the axes."),
+            1)
+      << one_host.err;
+  // Hosts of three ranks: the ranks of a node are apart. Thread ranks hear it too.
+  for (const std::string& start : {mpirun(4), std::string()}) {
+    const ProgramResult apart =
+        run_program(files + "/no" + two_nodes, "ODYSSEY_RANKS_PER_NODE=3 " + start);
+    EXPECT_EQ(apart.code, 2);
+    EXPECT_EQ(count(apart.err, "got 2 hosts: ranks 0-2; ranks 3."), 1) << apart.err;
+  }
+  const ProgramResult word = run_program(files + "/no" + nodes, "ODYSSEY_RANKS_PER_NODE=two ");
+  EXPECT_EQ(word.code, 2);
+  EXPECT_EQ(count(word.err, "ODYSSEY_RANKS_PER_NODE: expected a whole number from 1"), 1)
+      << word.err;
+}
+
+// Of use only where a library is loaded that makes them so; then it must have been there.
+TEST(Mpi, SendsAreSynchronousWhereAskedFor) {
+  if (std::getenv("ODYSSEY_TEST_PRELOAD") == nullptr) GTEST_SKIP();
+  const ProgramResult result = run_program(
+      "check configs/tiny.yml max_target_length=60 ici_context_parallelism=2 "
+      "per_device_batch_size=1",
+      mpirun(4));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(count(result.err, "synchronous sends: "), 4) << result.err;
 }
 
 TEST(Mpi, CheckProvesALayout) {

@@ -35,8 +35,18 @@ std::vector<Stretch> stretches_of(const std::vector<Run>& runs) {
   return stretches;
 }
 
-// What one rank of the world has of the whole tensors. World ranks count the axes from the outside:
-// data, fsdp, ring, Ulysses.
+RankPlace place_of(const ParallelConfig& parallel, int rank) {
+  return odyssey::place_of(rank, parallel.data, parallel.fsdp, parallel.ring_size,
+                           parallel.ulysses_size, {parallel.ring_nodes, parallel.ulysses_nodes});
+}
+
+// Which part of the batch a rank of the world works on.
+int64_t slice_of(const RunConfig& config, int rank) {
+  const RankPlace place = place_of(config.parallel, rank);
+  return int64_t{place.data} * config.parallel.fsdp + place.fsdp;
+}
+
+// What one rank of the world has of the whole tensors.
 struct RankPart {
   int64_t first_batch, batch;                     // batch rows
   std::vector<std::vector<Stretch>> rows, block;  // [B]: of this rank, and of its ring block
@@ -45,12 +55,11 @@ struct RankPart {
   int64_t query_width, key_width;  // H * D, K * D
 
   RankPart(const RunConfig& config, const AttentionProblem& problem, int rank) {
-    const int context = config.parallel.ring_size * config.parallel.ulysses_size;
-    const AttentionLayout layout = attention_layout(config, problem, rank / context);
-    const int u = rank % layout.ulysses_size();
-    const int r = rank % context / layout.ulysses_size();
+    const RankPlace place = place_of(config.parallel, rank);
+    const int r = place.ring, u = place.ulysses;
+    const AttentionLayout layout = attention_layout(config, problem, slice_of(config, rank));
     batch = layout.batch;
-    first_batch = rank / context * batch;
+    first_batch = slice_of(config, rank) * batch;
     for (int64_t b = 0; b < batch; ++b) {
       const Placement& placement = layout.rows.empty() ? layout.placement : layout.rows[b];
       rows.push_back(stretches_of(placement.local_rows(r, u)));
@@ -231,10 +240,10 @@ void reduce_heads(const AttentionProblem& problem, const ParallelAttention<T>& a
 
 template <class T>
 AttentionResult run_typed(const RunConfig& config, const AttentionProblem& problem, Group& world) {
-  const int context = config.parallel.ring_size * config.parallel.ulysses_size;
-  const AttentionLayout layout = attention_layout(config, problem, world.rank() / context);
+  const AttentionLayout layout = attention_layout(config, problem, slice_of(config, world.rank()));
   Mesh mesh(world, config.parallel.data, config.parallel.fsdp, config.parallel.ring_size,
-            config.parallel.ulysses_size);
+            config.parallel.ulysses_size,
+            {config.parallel.ring_nodes, config.parallel.ulysses_nodes});
   const RankPart part(config, problem, world.rank());
   ParallelAttentionOptions options;
   options.scale = attention_scale(config, problem.head_size);

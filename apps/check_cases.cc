@@ -194,6 +194,7 @@ double bfloat16_error(const std::vector<float>& got, const std::vector<float>& o
 RunConfig on_one_rank(RunConfig config) {
   config.parallel.data = config.parallel.fsdp = 1;
   config.parallel.ring_size = config.parallel.ulysses_size = 1;
+  config.parallel.ring_nodes = config.parallel.ulysses_nodes = 1;
   config.parallel.placement = PlacementKind::kContiguous;
   return config;
 }

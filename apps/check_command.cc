@@ -11,6 +11,7 @@
 #include "apps/describe.h"
 #include "odyssey/comm/broadcast.h"
 #include "odyssey/kernels/isa.h"
+#include "odyssey/schedule/block_buffers.h"
 #include "odyssey/schedule/checker.h"
 
 namespace odyssey {
@@ -52,6 +53,19 @@ bool print_schedule(const RunConfig& config, AttentionProblem problem) {
       "balance: hop by hop {:.2f} x; rows of 20 documents of mixed lengths {:.2f} x, hop by hop "
       "{:.2f} x\n",
       one.by_hop, mixed.total, mixed.by_hop);
+  SentBytes all;
+  for (int r = 0; r < layout.ring_size(); ++r) {
+    for (int u = 0; u < layout.ulysses_size(); ++u) {
+      const SentBytes rank = sent_bytes(layout, r, u);
+      all.needed += rank.needed;
+      all.untrimmed += rank.untrimmed;
+    }
+  }
+  fmt::print(
+      "one forward and backward: all ranks send {}, {} less than whole blocks to everybody; "
+      "blocks take at most {} on a rank\n",
+      readable_bytes(all.needed), readable_bytes(all.saved()),
+      readable_bytes(most_block_buffer_bytes(layout)));
   return true;
 }
 

@@ -58,5 +58,17 @@ TEST(CheckCommand, SaysHowPackedRowsAndHeadsAreShared) {
                                      "[2-9]"));
 }
 
+// S 256, ring of 4: the window reaches one token into the block before.
+TEST(CheckCommand, SaysWhatTheMaskSaves) {
+  EXPECT_THAT(run_program("check base_num_query_heads=1 base_num_kv_heads=1 head_dim=8 "
+                          "max_target_length=256 context_parallel_strategy=ring "
+                          "ici_context_parallelism=4 attention_type=local_sliding "
+                          "sliding_window_size=2 context_parallel_load_balance=false dtype=float32")
+                  .out,
+              // 3 tokens of 64 bytes in forward, as many and their gradients in backward; whole
+              // blocks: 12 of 64 tokens.
+              HasSubstr("all ranks send 576 B, 147 kB less than whole blocks"));
+}
+
 }  // namespace
 }  // namespace odyssey

@@ -39,6 +39,11 @@ std::string describe(const ParallelConfig& parallel) {
   } else {
     text += fmt::format(" {}", parallel.ring_size * parallel.ulysses_size);
   }
+  if (parallel.strategy == Strategy::kUsp && parallel.outer_gather) text += ", outer all_gather";
+  if (parallel.ring_nodes != 1) text += fmt::format(", ring over {} nodes", parallel.ring_nodes);
+  if (parallel.ulysses_nodes != 1) {
+    text += fmt::format(", ulysses over {} nodes", parallel.ulysses_nodes);
+  }
   text += fmt::format(", {}", name_of(parallel.placement));
   if (parallel.data != 1) text += fmt::format(", data {}", parallel.data);
   if (parallel.fsdp != 1) text += fmt::format(", fsdp {}", parallel.fsdp);

@@ -77,6 +77,13 @@ class Search {
       const bool usp = config.parallel.strategy == Strategy::kUsp;
       change.push_back(fmt::format("ici_context_parallelism={}", usp ? ring : ring * ulysses));
       if (usp) change.push_back(fmt::format("ici_context_usp_ulysses_parallelism={}", ulysses));
+      // One machine: nodes count as ranks.
+      if (config.parallel.ring_nodes != 1 || (config.parallel.ulysses_nodes != 1 && !usp)) {
+        change.emplace_back("dcn_context_parallelism=1");
+      }
+      if (config.parallel.ulysses_nodes != 1 && usp) {
+        change.emplace_back("dcn_context_usp_ulysses_parallelism=1");
+      }
       // One row on each batch slice.
       change.push_back(fmt::format("per_device_batch_size={}", 1.0 / (ring * ulysses)));
     }

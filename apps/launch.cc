@@ -17,6 +17,7 @@
 #include "odyssey/comm/agreement.h"
 #include "odyssey/comm/barrier.h"
 #include "odyssey/comm/mpi_group.h"
+#include "odyssey/comm/nodes.h"
 #include "odyssey/comm/thread_group.h"
 
 namespace odyssey {
@@ -49,6 +50,7 @@ void print_failure(int rank, int ranks, const std::string& text) {
 int run_rank(const RunConfig& config, Group& world, const Body& body) {
   world.set_wait_limit_seconds(config.comm_timeout_seconds);
   check_agreement(world, config.hash, "configuration");
+  check_nodes(world, config.parallel.ring_nodes * config.parallel.ulysses_nodes);
   choose_thread_count(world);
   return body(config, world);
 }

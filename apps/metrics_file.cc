@@ -36,7 +36,8 @@ void MetricsFile::write(const StepReport& report, double teraflops_per_step) {
       .add("perf/per_device_tflops", teraflops_per_step)
       .add("perf/per_device_tflops_per_sec", report.teraflops_per_second)
       .add("perf/per_device_tokens", report.tokens)
-      .add("perf/per_device_tokens_per_sec", report.tokens_per_second);
+      .add("perf/per_device_tokens_per_sec", report.tokens_per_second)
+      .add("perf/attention_wait_seconds", report.seconds_waiting);
   const std::string text = line.text() + "\n";
   const bool is_written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
                           std::fflush(file_.get()) == 0;

@@ -2,6 +2,7 @@
 #include "apps/run_program.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -32,7 +33,10 @@ ProgramResult run_program(const std::string& arguments, const std::string& befor
 }
 
 std::string mpirun(int ranks) {
-  return "'" ODYSSEY_MPIEXEC "' -n " + std::to_string(ranks);
+  const char* library = std::getenv("ODYSSEY_TEST_PRELOAD");
+  const std::string preload =
+      library == nullptr ? "" : " -x LD_PRELOAD='" + std::string(library) + "'";
+  return "'" ODYSSEY_MPIEXEC "' -n " + std::to_string(ranks) + preload;
 }
 
 }  // namespace odyssey

@@ -13,7 +13,8 @@ struct ProgramResult {
 // `before` comes first in the shell: variables, or mpirun.
 ProgramResult run_program(const std::string& arguments, const std::string& before = "");
 
-// "mpirun -n 4", with the path that the build found.
+// "mpirun -n 4", with the path that the build found. The environment variable ODYSSEY_TEST_PRELOAD
+// names a library that the ranks load first.
 std::string mpirun(int ranks);
 
 }  // namespace odyssey

@@ -167,9 +167,14 @@ std::string start_block(const RunConfig& config, const StartReport& report) {
   text += fmt::format("machine: {} {}, {} OpenMP {} each, kernels: {}\n", report.ranks,
                       report.ranks == 1 ? "rank" : "ranks", report.threads_per_rank,
                       report.threads_per_rank == 1 ? "thread" : "threads", report.isa);
-  text += fmt::format("memory: {} held; attention of one layer sends {} a step\n",
+  text += fmt::format("memory: {} held; attention of one layer sends {} a step and rank",
                       readable_bytes(report.bytes_held),
                       readable_bytes(report.attention_bytes_per_layer));
+  if (report.attention_bytes_saved_per_layer > 0) {
+    text += fmt::format(", {} less than whole blocks",
+                        readable_bytes(report.attention_bytes_saved_per_layer));
+  }
+  text += "\n";
   return text;
 }
 

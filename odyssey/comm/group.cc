@@ -2,10 +2,29 @@
 // What both backends share: checks, traffic counts, waiting and its time limit.
 #include "odyssey/comm/group.h"
 
+#include <chrono>
+
 #include "odyssey/base/error.h"
 #include "odyssey/comm/backoff.h"
 
 namespace odyssey {
+namespace {
+
+// Adds the time of its life to a sum, also when an exception ends it.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& sum) : sum_(sum) {}
+  ~Stopwatch() { sum_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& sum_;
+  Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace
 
 const char* name_of(Tag tag) {
   switch (tag) {
@@ -72,8 +91,8 @@ void Group::wait(RequestPtr& request) {
 }
 
 void Group::wait_all(std::span<RequestPtr> requests) {
-  const Backoff whole;
   Backoff backoff;
+  const Stopwatch stopwatch(traffic_.seconds_waiting);
   for (;;) {
     const Request* open = nullptr;
     bool moved = false;
@@ -90,7 +109,6 @@ void Group::wait_all(std::span<RequestPtr> requests) {
     if (backoff.seconds() > wait_limit_seconds_) throw_wait_limit(*open);
     backoff.pause();
   }
-  traffic_.seconds_waiting += whole.seconds();
 }
 
 void Group::throw_wait_limit(const Request& request) const {

@@ -87,6 +87,10 @@ class Group {
   // A new group of the ranks that pass the same colour (>= 0), ordered by this group's rank; it
   // takes over the limits set below. Collective.
   virtual std::unique_ptr<Group> split(int colour, const std::string& name) = 0;
+  // The same for the ranks on one host. Collective.
+  virtual std::unique_ptr<Group> split_by_host(const std::string& name) = 0;
+  // Whether all ranks are threads of this process.
+  virtual bool is_one_process() const = 0;
 
   // Longest wait before a transfer counts as lost.
   void set_wait_limit_seconds(double seconds) { wait_limit_seconds_ = seconds; }

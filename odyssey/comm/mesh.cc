@@ -22,13 +22,32 @@ void check_axes(const Group& world, int data, int fsdp, int ring, int ulysses) {
 
 }  // namespace
 
-Mesh::Mesh(Group& world, int data, int fsdp, int ring, int ulysses) : world_(world) {
+RankPlace place_of(int world_rank, int data, int fsdp, int ring, int ulysses, NodeAxes nodes) {
+  const int inner_ring = ring / nodes.ring, inner_ulysses = ulysses / nodes.ulysses;
+  // From the innermost axis outwards.
+  int rest = world_rank;
+  const auto next = [&](int size) {
+    const int index = rest % size;
+    rest /= size;
+    return index;
+  };
+  RankPlace place;
+  place.ulysses = next(inner_ulysses);
+  place.ring = next(inner_ring);
+  place.fsdp = next(fsdp);
+  place.data = next(data);
+  place.ulysses += next(nodes.ulysses) * inner_ulysses;
+  place.ring += next(nodes.ring) * inner_ring;
+  return place;
+}
+
+Mesh::Mesh(Group& world, int data, int fsdp, int ring, int ulysses, NodeAxes nodes)
+    : world_(world) {
   check_axes(world, data, fsdp, ring, ulysses);
-  const int rank = world.rank();
-  const int u = rank % ulysses;
-  const int r = rank / ulysses % ring;
-  const int f = rank / (ulysses * ring) % fsdp;
-  const int d = rank / (ulysses * ring * fsdp);
+  ODYSSEY_CHECK(ring % nodes.ring == 0 && ulysses % nodes.ulysses == 0,
+                "ring {} over {} nodes, Ulysses {} over {}", ring, nodes.ring, ulysses,
+                nodes.ulysses);
+  const auto [d, f, r, u] = place_of(world.rank(), data, fsdp, ring, ulysses, nodes);
   // A colour numbers the groups of one kind: the coordinates that their ranks have in common.
   data_ = world.split((f * ring + r) * ulysses + u, "data");
   fsdp_ = world.split((d * ring + r) * ulysses + u, "fsdp");

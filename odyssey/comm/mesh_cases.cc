@@ -6,6 +6,7 @@
 #include "odyssey/comm/all_reduce.h"
 #include "odyssey/comm/comm_cases.h"
 #include "odyssey/comm/mesh.h"
+#include "odyssey/comm/nodes.h"
 
 namespace odyssey {
 namespace {
@@ -71,6 +72,56 @@ void mesh_has_every_axis_in_order(Group& world) {
   }
 }
 
+// Ring and Ulysses over nodes: the part inside a node is a stretch of neighbouring ranks, and every
+// rank is where place_of says.
+void mesh_keeps_node_parts_together(Group& world) {
+  const int size = world.size();
+  for (int ring_nodes = 1; ring_nodes <= size; ++ring_nodes) {
+    for (int ulysses_nodes = 1; ring_nodes * ulysses_nodes <= size; ++ulysses_nodes) {
+      const int nodes = ring_nodes * ulysses_nodes;
+      if (size % nodes != 0) continue;
+      const int inside = size / nodes;
+      for (int inner_ring = 1; inner_ring <= inside; ++inner_ring) {
+        if (inside % inner_ring != 0) continue;
+        const int inner_ulysses = inside / inner_ring;
+        const int ring = ring_nodes * inner_ring, ulysses = ulysses_nodes * inner_ulysses;
+        Mesh mesh(world, 1, 1, ring, ulysses, {ring_nodes, ulysses_nodes});
+        std::vector<int> ring_members(static_cast<size_t>(ring)),
+            ulysses_members(static_cast<size_t>(ulysses));
+        for (int rank = 0; rank < size; ++rank) {
+          const RankPlace place = place_of(rank, 1, 1, ring, ulysses, {ring_nodes, ulysses_nodes});
+          // Ranks of one node differ in the inner parts only.
+          const RankPlace first =
+              place_of(rank / inside * inside, 1, 1, ring, ulysses, {ring_nodes, ulysses_nodes});
+          EXPECT_EQ(place.ring / inner_ring, first.ring / inner_ring);
+          EXPECT_EQ(place.ulysses / inner_ulysses, first.ulysses / inner_ulysses);
+          if (place.ulysses == mesh.ulysses_index())
+            ring_members.at(static_cast<size_t>(place.ring)) = rank;
+          if (place.ring == mesh.ring_index())
+            ulysses_members.at(static_cast<size_t>(place.ulysses)) = rank;
+        }
+        expect_members(mesh.ring(), world.rank(), ring_members);
+        expect_members(mesh.ulysses(), world.rank(), ulysses_members);
+      }
+    }
+  }
+}
+
+// All tests run on one host.
+void hosts_are_found(Group& world) {
+  EXPECT_EQ(hosts_of_ranks(world), std::vector<int>(static_cast<size_t>(world.size()), 0));
+  EXPECT_NO_THROW(check_nodes(world, 1));
+  if (world.size() == 1) return;
+  if (world.is_one_process()) {
+    EXPECT_NO_THROW(check_nodes(world, world.size()));
+    return;
+  }
+  EXPECT_THAT(refusal([&] { check_nodes(world, world.size()); }),
+              HasSubstr(fmt::format("expected {} hosts with 1 neighbouring rank each, got 1 host: "
+                                    "ranks 0-{}. Start 1 on each host",
+                                    world.size(), world.size() - 1)));
+}
+
 void mesh_refuses_other_products(Group& world) {
   const int size = world.size();
   EXPECT_THAT(refusal([&] { Mesh(world, 1, size + 1, 3, 1); }),
@@ -87,6 +138,8 @@ void mesh_refuses_other_products(Group& world) {
 
 std::vector<CommCase> mesh_cases() {
   return {{"MeshHasEveryAxisInOrder", mesh_has_every_axis_in_order},
+          {"MeshKeepsNodePartsTogether", mesh_keeps_node_parts_together},
+          {"HostsAreFound", hosts_are_found},
           {"MeshRefusesOtherProducts", mesh_refuses_other_products}};
 }
 

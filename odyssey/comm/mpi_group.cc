@@ -143,14 +143,27 @@ class MpiGroup final : public Group {
   std::unique_ptr<Group> split(int colour, const std::string& name_of_part) override {
     ODYSSEY_CHECK(colour >= 0, "colour {}", colour);
     MPI_Comm part = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split(communicator_, colour, rank(), &part),
-              fmt::format("splitting group \"{}\" into \"{}\"", name(), name_of_part));
+    const int result = MPI_Comm_split(communicator_, colour, rank(), &part);
+    return part_of_this(result, part, name_of_part);
+  }
+
+  std::unique_ptr<Group> split_by_host(const std::string& name_of_part) override {
+    MPI_Comm part = MPI_COMM_NULL;
+    const int result =
+        MPI_Comm_split_type(communicator_, MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, &part);
+    return part_of_this(result, part, name_of_part);
+  }
+
+  bool is_one_process() const override { return false; }
+
+ private:
+  std::unique_ptr<Group> part_of_this(int result, MPI_Comm part, const std::string& name_of_part) {
+    check_mpi(result, fmt::format("splitting group \"{}\" into \"{}\"", name(), name_of_part));
     auto group = std::make_unique<MpiGroup>(part, name_of_part);
     group->take_limits_from(*this);
     return group;
   }
 
- private:
   RequestPtr start_send(std::span<const std::byte> message, int to, Tag tag) override {
     auto request = std::make_unique<MpiRequest>(
         *this, to, tag, true, static_cast<int64_t>(message.size()), piece_limit_bytes());

@@ -127,6 +127,8 @@ class ThreadGroup final : public Group {
       : Group(rank, hub->size, name), hub_(std::move(hub)) {}
 
   std::unique_ptr<Group> split(int colour, const std::string& name) override;
+  std::unique_ptr<Group> split_by_host(const std::string& name) override { return split(0, name); }
+  bool is_one_process() const override { return true; }
 
  private:
   RequestPtr start_send(std::span<const std::byte> message, int to, Tag tag) override {

@@ -14,6 +14,11 @@ Key axis(std::string name, std::string default_text, std::string help) {
   return whole(std::move(name), std::move(default_text), kAxis, std::move(help));
 }
 
+// Nodes are counted, not filled up: -1 has no meaning.
+Key nodes(std::string name, std::string help) {
+  return whole(std::move(name), "1", Range{1, 1'000'000}, std::move(help));
+}
+
 }  // namespace
 
 std::vector<Key> parallel_keys() {
@@ -24,6 +29,13 @@ std::vector<Key> parallel_keys() {
            "usp: the ring size; all_gather, ring, ulysses: the whole degree; -1 takes the rest"),
       axis("ici_context_usp_ulysses_parallelism", "1",
            "usp: the Ulysses size (older name: ici_context_ulysses_parallelism)"),
+      choice("context_parallel_outer", "ring", {"ring", "all_gather"},
+             "Odyssey's own: how usp exchanges keys and values over its ring: block by block, or "
+             "all before the first is worked on"),
+      nodes("dcn_context_parallelism",
+            "times ici_context_parallelism: the part of that axis that lies across nodes"),
+      nodes("dcn_context_usp_ulysses_parallelism",
+            "usp: times ici_context_usp_ulysses_parallelism: the part across nodes"),
       axis("ici_data_parallelism", "1", "ranks that hold other rows and all weights"),
       axis(
           "ici_fsdp_parallelism", "-1",
@@ -54,13 +66,14 @@ std::vector<Key> parallel_keys() {
              whole(fmt::format("ici_{}_parallelism", name), "1", {}, "an axis that is not built")));
   }
   for (const char* name :
-       {"data", "fsdp", "context", "context_usp_ulysses", "tensor", "tensor_transpose",
-        "tensor_sequence", "expert", "pipeline", "fsdp_transpose", "sequence", "autoregressive",
-        "context_autoregressive", "diloco"}) {
+       {"data", "fsdp", "tensor", "tensor_transpose", "tensor_sequence", "expert", "pipeline",
+        "fsdp_transpose", "sequence", "autoregressive", "context_autoregressive", "diloco"}) {
     const bool is_data = std::string_view(name) == "data";
-    keys.push_back(only({"1", "-1"}, "All ranks form one slice: use the ici_ key of this axis.",
+    keys.push_back(only({"1", "-1"},
+                        "Axes across nodes that are built: dcn_context_parallelism and "
+                        "dcn_context_usp_ulysses_parallelism.",
                         whole(fmt::format("dcn_{}_parallelism", name), is_data ? "-1" : "1", {},
-                              "an axis across TPU slices; -1 counts as 1")));
+                              "an axis across nodes that is not built; -1 counts as 1")));
   }
   return keys;
 }

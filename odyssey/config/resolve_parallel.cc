@@ -15,6 +15,8 @@ constexpr int kData = 0, kFsdp = 1, kContext = 2, kUlysses = 3;
 constexpr std::array<const char*, kAxes> kNames = {"ici_data_parallelism", "ici_fsdp_parallelism",
                                                    "ici_context_parallelism",
                                                    "ici_context_usp_ulysses_parallelism"};
+constexpr const char* kRingNodes = "dcn_context_parallelism";
+constexpr const char* kUlyssesNodes = "dcn_context_usp_ulysses_parallelism";
 constexpr int64_t kMostRanks = 1'000'000;
 
 using Sizes = std::array<int64_t, kAxes>;
@@ -27,13 +29,22 @@ Strategy strategy_of(const std::string& word) {
   return Strategy::kAllGather;
 }
 
-// "ici_data_parallelism=2 x ici_fsdp_parallelism=-1 x ..."
-std::string describe(const Sizes& sizes) {
+// "ici_data_parallelism=2 x ici_fsdp_parallelism=-1 x ..."; nodes only where there are several.
+std::string describe(const Settings& settings, const Sizes& sizes) {
   std::string text;
   for (int axis = 0; axis < kAxes; ++axis) {
     text += fmt::format("{}{}={}", axis == 0 ? "" : " x ", kNames[axis], sizes[axis]);
   }
+  for (const char* name : {kRingNodes, kUlyssesNodes}) {
+    const int64_t nodes = settings.integer(name);
+    if (nodes != 1) text += fmt::format(" x {}={}", name, nodes);
+  }
   return text;
+}
+
+[[noreturn]] void refuse_too_many(const char* name, int64_t size) {
+  throw user_error("product of the axes", fmt::format("at most {} ranks", kMostRanks),
+                   fmt::format("more ({}={})", name, size), "Take smaller axes.");
 }
 
 // Replaces -1 by what is left of the ranks, and checks the product.
@@ -41,6 +52,10 @@ Sizes resolve_axes(const Settings& settings, int64_t available_ranks) {
   Sizes sizes;
   int open = -1;  // the axis of size -1
   int64_t product = 1;
+  for (const char* name : {kRingNodes, kUlyssesNodes}) {
+    product *= settings.integer(name);
+    if (product > kMostRanks) refuse_too_many(name, settings.integer(name));
+  }
   for (int axis = 0; axis < kAxes; ++axis) {
     sizes[axis] = settings.integer(kNames[axis]);
     if (sizes[axis] == -1) {
@@ -53,11 +68,7 @@ Sizes resolve_axes(const Settings& settings, int64_t available_ranks) {
     } else {
       product *= sizes[axis];  // each factor is at most 10^6, so the check below comes in time
     }
-    if (product > kMostRanks) {
-      throw user_error("product of the axes", fmt::format("at most {} ranks", kMostRanks),
-                       fmt::format("more ({}={})", kNames[axis], sizes[axis]),
-                       "Take smaller axes.");
-    }
+    if (product > kMostRanks) refuse_too_many(kNames[axis], sizes[axis]);
   }
   const Sizes given = sizes;
   if (open >= 0) sizes[open] = 1;
@@ -67,32 +78,54 @@ Sizes resolve_axes(const Settings& settings, int64_t available_ranks) {
     if (sizes[open] >= 1 && sizes[open] * product == available_ranks) return sizes;
     throw user_error("product of the axes",
                      fmt::format("a divisor of the {} ranks", available_ranks),
-                     fmt::format("{} ({})", product, describe(given)),
+                     fmt::format("{} ({})", product, describe(settings, given)),
                      fmt::format("Start a multiple of {} ranks, or change an axis.", product));
   }
   if (product != available_ranks) {
     throw user_error("product of the axes", fmt::format("the {} ranks", available_ranks),
-                     fmt::format("{} ({})", product, describe(given)),
+                     fmt::format("{} ({})", product, describe(settings, given)),
                      fmt::format("Start {} ranks, or give one axis -1 to take the rest.", product));
   }
   return sizes;
 }
 
-void split_context(const Settings& settings, const Sizes& sizes, ParallelConfig& parallel) {
-  const int context = static_cast<int>(sizes[kContext]);
-  const int ulysses = static_cast<int>(sizes[kUlysses]);
+// The keys that only usp knows.
+void refuse_keys_of_usp(const Settings& settings, const Sizes& sizes, Strategy strategy) {
+  if (strategy == Strategy::kUsp) return;
   const std::string& word = settings.text("context_parallel_strategy");
-  if (parallel.strategy != Strategy::kUsp && ulysses != 1) {
-    throw user_error(settings.label(kNames[kUlysses]),
-                     fmt::format("1 with context_parallel_strategy={}", word),
-                     fmt::format("{}", ulysses),
-                     fmt::format("Give context_parallel_strategy=usp, or set the degree of {} with "
-                                 "ici_context_parallelism.",
-                                 word));
+  const auto refuse_size = [&](const char* name, const char* other, int64_t size) {
+    if (size == 1) return;
+    throw user_error(
+        settings.label(name), fmt::format("1 with context_parallel_strategy={}", word),
+        fmt::format("{}", size),
+        fmt::format("Give context_parallel_strategy=usp, or set the degree of {} with {}.", word,
+                    other));
+  };
+  refuse_size(kNames[kUlysses], kNames[kContext], sizes[kUlysses]);
+  refuse_size(kUlyssesNodes, kRingNodes, settings.integer(kUlyssesNodes));
+  const std::string& outer = settings.text("context_parallel_outer");
+  if (outer != "ring" || settings.at("context_parallel_outer").source == Source::kCommandLine) {
+    throw user_error(settings.label("context_parallel_outer"), "context_parallel_strategy=usp",
+                     fmt::format("{} with context_parallel_strategy={}", outer, word),
+                     "Take this key out: the other strategies have one exchange each.");
   }
-  parallel.ring_size = parallel.strategy == Strategy::kUlysses ? 1 : context;
-  parallel.ulysses_size = parallel.strategy == Strategy::kUlysses ? context : ulysses;
-  parallel.outer_gather = parallel.strategy == Strategy::kAllGather;
+}
+
+void split_context(const Settings& settings, const Sizes& sizes, ParallelConfig& parallel) {
+  refuse_keys_of_usp(settings, sizes, parallel.strategy);
+  const int context_nodes = static_cast<int>(settings.integer(kRingNodes));
+  const int context = static_cast<int>(sizes[kContext]) * context_nodes;
+  if (parallel.strategy == Strategy::kUlysses) {
+    parallel.ulysses_size = context;
+    parallel.ulysses_nodes = context_nodes;
+    return;
+  }
+  parallel.ring_size = context;
+  parallel.ring_nodes = context_nodes;
+  parallel.ulysses_nodes = static_cast<int>(settings.integer(kUlyssesNodes));
+  parallel.ulysses_size = static_cast<int>(sizes[kUlysses]) * parallel.ulysses_nodes;
+  parallel.outer_gather = parallel.strategy == Strategy::kAllGather ||
+                          settings.text("context_parallel_outer") == "all_gather";
 }
 
 // Even for rows of many documents: docs/strategies.md has the counts.

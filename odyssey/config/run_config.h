@@ -48,7 +48,9 @@ struct ParallelConfig {
   Strategy strategy = Strategy::kAllGather;
   int data = 1, fsdp = 1;               // batch rows are split over data x fsdp
   int ring_size = 1, ulysses_size = 1;  // sizes of the axes context and context_usp_ulysses
-  bool outer_gather = false;            // outer exchange: gather instead of shifting (all_gather)
+  // How much of these sizes lies across nodes; what is left of each is inside a node.
+  int ring_nodes = 1, ulysses_nodes = 1;
+  bool outer_gather = false;  // outer exchange: gather instead of shifting
   PlacementKind placement = PlacementKind::kContiguous;
   int ranks() const { return data * fsdp * ring_size * ulysses_size; }
 };

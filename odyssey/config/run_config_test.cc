@@ -131,6 +131,31 @@ TEST(Layout, StrategiesPickRingAndUlyssesSizes) {
   EXPECT_EQ(corner.placement, PlacementKind::kContiguous);
 }
 
+TEST(Layout, NodesMultiplyTheAxesInsideThem) {
+  const ParallelConfig ring = configure({"context_parallel_strategy=ring",
+                                         "ici_context_parallelism=3", "dcn_context_parallelism=2"})
+                                  .parallel;
+  EXPECT_EQ(ring.ring_size, 6);
+  EXPECT_EQ(ring.ring_nodes, 2);
+  const ParallelConfig ulysses =
+      configure({"context_parallel_strategy=ulysses", "dcn_context_parallelism=2"}, 4).parallel;
+  EXPECT_EQ(ulysses.ulysses_size, 2);
+  EXPECT_EQ(ulysses.ulysses_nodes, 2);
+  EXPECT_EQ(ulysses.ring_nodes, 1);
+  EXPECT_EQ(ulysses.fsdp, 2);
+  const ParallelConfig usp =
+      configure({"context_parallel_strategy=usp", "ici_context_ulysses_parallelism=-1",
+                 "ici_fsdp_parallelism=1", "dcn_context_parallelism=2",
+                 "dcn_context_ulysses_parallelism=3", "context_parallel_outer=all_gather"},
+                24)
+          .parallel;
+  EXPECT_EQ(usp.ring_size, 2);
+  EXPECT_EQ(usp.ulysses_size, 12);
+  EXPECT_EQ(usp.ulysses_nodes, 3);
+  EXPECT_TRUE(usp.outer_gather);
+  EXPECT_FALSE(configure({"context_parallel_strategy=usp"}).parallel.outer_gather);
+}
+
 TEST(Layout, OneAxisTakesTheRest) {
   const Words usp = {"context_parallel_strategy=usp", "ici_context_usp_ulysses_parallelism=2",
                      "ici_context_parallelism=2"};

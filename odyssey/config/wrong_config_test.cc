@@ -188,10 +188,40 @@ TEST(WrongConfig, Layouts) {
        0,
        "ici_tensor_parallelism: expected 1, got 2. Axes that are built: ici_data_parallelism, "
        "ici_fsdp_parallelism, ici_context_parallelism and ici_context_usp_ulysses_parallelism."},
-      {{"dcn_context_parallelism=2"},
+      {{"dcn_fsdp_parallelism=2"},
        0,
-       "dcn_context_parallelism: expected 1 or -1, got 2. All ranks form one slice: use the ici_ "
-       "key of this axis."},
+       "dcn_fsdp_parallelism: expected 1 or -1, got 2. Axes across nodes that are built: "
+       "dcn_context_parallelism and dcn_context_usp_ulysses_parallelism."},
+      {{"dcn_context_parallelism=-1"},
+       0,
+       "dcn_context_parallelism: expected a whole number from 1 to 1000000, got -1. The default is "
+       "1."},
+      {{"dcn_context_parallelism=2", "ici_context_parallelism=3"},
+       4,
+       "product of the axes: expected a divisor of the 4 ranks, got 6 (ici_data_parallelism=1 x "
+       "ici_fsdp_parallelism=-1 x ici_context_parallelism=3 x "
+       "ici_context_usp_ulysses_parallelism=1 x dcn_context_parallelism=2). Start a multiple of 6 "
+       "ranks, or change an axis."},
+      {{"context_parallel_strategy=usp", "dcn_context_parallelism=1000000",
+        "dcn_context_usp_ulysses_parallelism=2"},
+       0,
+       "product of the axes: expected at most 1000000 ranks, got more "
+       "(dcn_context_usp_ulysses_parallelism=2). Take smaller axes."},
+      {{"context_parallel_strategy=ulysses", "dcn_context_usp_ulysses_parallelism=2"},
+       0,
+       "dcn_context_usp_ulysses_parallelism: expected 1 with context_parallel_strategy=ulysses, "
+       "got 2. Give context_parallel_strategy=usp, or set the degree of ulysses with "
+       "dcn_context_parallelism."},
+      {{"context_parallel_strategy=ring", "context_parallel_outer=all_gather"},
+       0,
+       "context_parallel_outer: expected context_parallel_strategy=usp, got all_gather with "
+       "context_parallel_strategy=ring. Take this key out: the other strategies have one exchange "
+       "each."},
+      {{"context_parallel_outer=ring"},
+       0,
+       "context_parallel_outer: expected context_parallel_strategy=usp, got ring with "
+       "context_parallel_strategy=all_gather. Take this key out: the other strategies have one "
+       "exchange each."},
       {{"context_parallel_reorder_strategy=zigzag"},
        0,
        "context_parallel_reorder_strategy: expected auto, dual_chunk_swap, striped or "

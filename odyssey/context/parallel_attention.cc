@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "odyssey/comm/all_gather.h"
-#include "odyssey/comm/reduce_scatter.h"
 #include "odyssey/kernels/elementwise.h"
 #include "odyssey/sequence/shard.h"
 
@@ -19,7 +17,9 @@ ParallelAttention<T>::ParallelAttention(const AttentionLayout& layout,
       ring_(ring),
       ulysses_(ulysses),
       forward_steps_(forward_schedule(layout, ring.rank(), ulysses.rank())),
-      backward_steps_(backward_schedule(layout, ring.rank(), ulysses.rank())) {
+      backward_steps_(backward_schedule(layout, ring.rank(), ulysses.rank())),
+      blocks_(layout_, ring, ulysses.rank()),
+      segments_(layout.ring_size()) {
   ODYSSEY_CHECK(ring.size() == layout.ring_size() && ulysses.size() == layout.ulysses_size(),
                 "groups of {}x{} for a layout of {}x{}", ring.size(), ulysses.size(),
                 layout.ring_size(), layout.ulysses_size());
@@ -30,11 +30,12 @@ ParallelAttention<T>::ParallelAttention(const AttentionLayout& layout,
 
 template <class T>
 void ParallelAttention<T>::make_runs() {
-  runs_.resize(layout_.ring_size());
-  for (int block = 0; block < layout_.ring_size(); ++block) {
-    runs_[block].clear();
-    if (layout_.rows.empty()) runs_[block].push_back(layout_.placement.ring_block(block));
-    for (const Placement& row : layout_.rows) runs_[block].push_back(row.ring_block(block));
+  runs_.assign(layout_.ring_size(), {});
+  runs_[ring_.rank()] = block_runs(layout_, ring_.rank());
+  for (const Step& step : forward_steps_) {
+    if (step.kind != StepKind::kAttend) continue;
+    runs_[step.block] = block_runs(layout_, step.block);
+    for (std::vector<Run>& runs : runs_[step.block]) runs = odyssey::runs_of(runs, step.rows);
   }
 }
 
@@ -53,7 +54,6 @@ void ParallelAttention<T>::make_options(const ParallelAttentionOptions& options)
 
 template <class T>
 void ParallelAttention<T>::make_buffers() {
-  const int ring = layout_.ring_size();
   const int64_t head_elements = layout_.batch * rows() * query_heads() * layout_.head_size;
   const int64_t stat_elements = layout_.batch * rows() * query_heads();
   if (layout_.ulysses_size() > 1) {
@@ -68,68 +68,25 @@ void ParallelAttention<T>::make_buffers() {
   accumulator_ = Buffer<float>(head_elements);
   dq_ = Buffer<float>(head_elements);
   for (Buffer<float>* stat : {&max_, &sum_, &lse_, &delta_}) *stat = Buffer<float>(stat_elements);
-
-  int64_t largest = 0, total = 0;
-  for (int block = 0; block < ring; ++block) {
-    largest = std::max(largest, 2 * block_elements(block));
-    total += 2 * block_elements(block);
-    gather_counts_.push_back(2 * block_elements(block));
-    gather_bytes_.push_back(gather_counts_.back() * static_cast<int64_t>(sizeof(T)));
-  }
-  block_at_.assign(ring, nullptr);
-  gradient_at_.assign(ring, nullptr);
-  if (layout_.outer_gather) {
-    all_ = Buffer<T>(total);
-    all_gradients_ = Buffer<float>(total);
-    reduce_workspace_ = Buffer<float>(reduce_scatter_workspace(gather_counts_));
-    int64_t offset = 0;
-    for (int block = 0; block < ring; ++block) {
-      block_at_[block] = all_.data() + offset;
-      gradient_at_[block] = all_gradients_.data() + offset;
-      offset += gather_counts_[block];
-    }
-    return;
-  }
-  own_ = Buffer<T>(2 * block_elements(ring_.rank()));
-  block_at_[ring_.rank()] = own_.data();
-  gradients_[0] = Buffer<float>(largest);
-  if (ring > 1) {
-    gradients_[1] = Buffer<float>(largest);
-    arriving_gradient_ = Buffer<float>(largest);
-    for (Buffer<T>& buffer : travel_) buffer = Buffer<T>(largest);
-  }
 }
 
 template <class T>
 int64_t ParallelAttention<T>::workspace_bytes(const AttentionLayout& layout) {
   // Ring rank 0 and Ulysses rank 0 have the longest parts.
   const HeadMap& heads = layout.heads;
-  int64_t kv_heads = 0, exchange = 0;
-  for (int u = 0; u < layout.ulysses_size(); ++u) {
-    kv_heads = std::max(kv_heads, heads.kv_count(u));
-    if (layout.ulysses_size() > 1) {
-      exchange = std::max(exchange, HeadExchange::workspace_bytes(layout, 0, u));
-    }
-  }
   const int64_t rows = layout.batch * layout.placement.most_ring_block_rows();
   const int64_t query = rows * heads.query_count(0) * layout.head_size;
-  const int64_t block = 2 * rows * kv_heads * layout.head_size;
-  const int64_t sequence =
-      2 * layout.batch * layout.placement.sequence_length() * kv_heads * layout.head_size;
-  int64_t elements = 0, floats = 2 * query + 4 * rows * heads.query_count(0);
-  if (layout.outer_gather) {
-    elements += sequence;
-    floats += sequence + reduce_scatter_workspace(std::vector<int64_t>(layout.ring_size(), block));
-  } else {
-    elements += layout.ring_size() > 1 ? 3 * block : block;
-    floats += layout.ring_size() > 1 ? 3 * block : block;
-  }
+  int64_t elements = 0, floats = 2 * query + 4 * rows * heads.query_count(0), exchange = 0;
   if (layout.ulysses_size() > 1) {
+    for (int u = 0; u < layout.ulysses_size(); ++u) {
+      exchange = std::max(exchange, HeadExchange::workspace_bytes(layout, 0, u));
+    }
     elements += 3 * query;
     floats +=
         2 * layout.batch * layout.placement.most_local_rows() * heads.kv_heads() * layout.head_size;
   }
   return elements * static_cast<int64_t>(sizeof(T)) + floats * 4 + exchange +
+         most_block_buffer_bytes(layout) +
          attention_scratch_bytes(layout.placement.most_ring_block_rows(), layout.head_size);
 }
 
@@ -140,13 +97,12 @@ void ParallelAttention<T>::set_segments(std::span<const int32_t> segments) {
                 "{} segment ids for {} rows of {}", segments.size(), layout_.batch, length);
   if (layout_.placement.kind() == PlacementKind::kPerDocument) {
     layout_.rows = row_placements(layout_.placement, layout_.batch, segments);
-    make_runs();
     forward_steps_ = forward_schedule(layout_, ring_.rank(), ulysses_.rank());
     backward_steps_ = backward_schedule(layout_, ring_.rank(), ulysses_.rank());
+    make_runs();
   }
-  segments_.resize(layout_.ring_size());
   for (int block = 0; block < layout_.ring_size(); ++block) {
-    const int64_t count = layout_.placement.ring_block_rows(block);
+    const int64_t count = runs_[block].empty() ? 0 : count_rows(runs_of(block, 0));
     segments_[block].resize(segments.empty() ? 0 : layout_.batch * count);
     if (segments.empty()) continue;
     for (int64_t row = 0; row < layout_.batch; ++row) {
@@ -157,39 +113,10 @@ void ParallelAttention<T>::set_segments(std::span<const int32_t> segments) {
 }
 
 template <class T>
-std::array<int64_t, 4> ParallelAttention<T>::block_extents(int block) const {
-  return {layout_.batch, layout_.placement.ring_block_rows(block), kv_heads(), layout_.head_size};
-}
-
-template <class T>
-View<T, 4> ParallelAttention<T>::block_tensor(int block, bool value) const {
-  ODYSSEY_CHECK(block_at_[block] != nullptr || block_elements(block) == 0, "block {} is not here",
-                block);
-  return {block_at_[block] + (value ? block_elements(block) : 0), block_extents(block)};
-}
-
-// dK and dV of a block; zeros when this rank has had none of that block yet.
-template <class T>
-float* ParallelAttention<T>::gradient_of(int block) {
-  if (gradient_at_[block] == nullptr) {
-    Buffer<float>& buffer = gradients_[gradient_turn_];
-    if (ring_.size() > 1) gradient_turn_ = 1 - gradient_turn_;
-    fill_zero(buffer.span().first(2 * block_elements(block)));
-    gradient_at_[block] = buffer.data();
-  }
-  return gradient_at_[block];
-}
-
-template <class T>
-View<float, 4> ParallelAttention<T>::gradient_tensor(int block, bool value) {
-  return {gradient_of(block) + (value ? block_elements(block) : 0), block_extents(block)};
-}
-
-template <class T>
 BlockMask ParallelAttention<T>::mask(int block, int64_t row) const {
   const auto rows_of = [&](int b) {
     BlockRows rows{runs_of(b, row), {}};
-    if (!segments_.empty() && !segments_[b].empty()) {
+    if (!segments_[b].empty()) {
       const size_t count = segments_[b].size() / layout_.batch;
       rows.segments = std::span(segments_[b]).subspan(row * count, count);
     }
@@ -207,67 +134,14 @@ AttentionState ParallelAttention<T>::state(int64_t row) {
 
 template <class T>
 Poll ParallelAttention<T>::poll() {
-  return {[](void* self_pointer) {
-            auto* self = static_cast<ParallelAttention<T>*>(self_pointer);
-            for (RequestPtr& request : self->shift_requests_) self->ring_.test(request);
-            for (RequestPtr& request : self->gradient_requests_) self->ring_.test(request);
-          },
-          this};
-}
-
-template <class T>
-void ParallelAttention<T>::start_shift(const Step& step) {
-  Buffer<T>& into = travel_[turn_];
-  turn_ = 1 - turn_;
-  const std::span<T> arriving = into.span().first(gather_counts_[step.arriving]);
-  const std::span<const T> leaving(block_at_[step.block], gather_counts_[step.block]);
-  shift_requests_.push_back(
-      ring_.receive(std::as_writable_bytes(arriving), step.from, Tag::kShift));
-  shift_requests_.push_back(ring_.send(std::as_bytes(leaving), step.to, Tag::kShift));
-  block_at_[step.arriving] = into.data();
-}
-
-template <class T>
-void ParallelAttention<T>::await_shift(const Step& step) {
-  ring_.wait_all(shift_requests_);
-  shift_requests_.clear();
-  if (step.block != ring_.rank()) block_at_[step.block] = nullptr;
-}
-
-template <class T>
-void ParallelAttention<T>::start_gradient_shift(const Step& step) {
-  const std::span<const float> leaving(gradient_of(step.block), gather_counts_[step.block]);
-  const std::span<float> arriving = arriving_gradient_.span().first(gather_counts_[step.arriving]);
-  gradient_requests_.push_back(
-      ring_.receive(std::as_writable_bytes(arriving), step.from, Tag::kShiftGradient));
-  gradient_requests_.push_back(ring_.send(std::as_bytes(leaving), step.to, Tag::kShiftGradient));
-  gradient_at_[step.block] = nullptr;
-}
-
-template <class T>
-void ParallelAttention<T>::await_gradient(const Step& step) {
-  ring_.wait_all(gradient_requests_);
-  gradient_requests_.clear();
-  const int64_t count = gather_counts_[step.arriving];
-  add<float>(arriving_gradient_.span().first(count),
-             {gradient_of(step.arriving), static_cast<size_t>(count)});
-}
-
-template <class T>
-void ParallelAttention<T>::gather() {
-  const std::span<const T> mine(block_at_[ring_.rank()], gather_counts_[ring_.rank()]);
-  all_gather(ring_, std::as_bytes(mine), std::as_writable_bytes(all_.span()), gather_bytes_);
-}
-
-template <class T>
-void ParallelAttention<T>::reduce_gradients() {
-  const std::span<float> mine(gradient_at_[ring_.rank()], gather_counts_[ring_.rank()]);
-  reduce_scatter_sum(ring_, all_gradients_.span(), mine, gather_counts_, reduce_workspace_.span());
+  return {
+      [](void* self_pointer) { static_cast<ParallelAttention<T>*>(self_pointer)->blocks_.poll(); },
+      this};
 }
 
 template <class T>
 void ParallelAttention<T>::attend_block(int block, bool last) {
-  const View<const T, 4> k = block_tensor(block, false), v = block_tensor(block, true);
+  const View<const T, 4> k = blocks_.key(block), v = blocks_.value(block);
   const View<float, 3> lse(lse_.data(), lse_extents());
   const View<T, 4> out(const_cast<T*>(out_.data()), out_.extents(), out_.strides());
   for (int64_t row = 0; row < layout_.batch; ++row) {
@@ -283,8 +157,8 @@ void ParallelAttention<T>::attend_block(int block, bool last) {
 
 template <class T>
 void ParallelAttention<T>::attend_block_backward(int block) {
-  const View<const T, 4> k = block_tensor(block, false), v = block_tensor(block, true);
-  const View<float, 4> dk = gradient_tensor(block, false), dv = gradient_tensor(block, true);
+  const View<const T, 4> k = blocks_.key(block), v = blocks_.value(block);
+  const View<float, 4> dk = blocks_.key_gradient(block), dv = blocks_.value_gradient(block);
   const View<float, 4> dq(dq_.data(), head_extents());
   const View<const float, 3> delta(delta_.data(), lse_extents());
   for (int64_t row = 0; row < layout_.batch; ++row) {
@@ -297,7 +171,7 @@ template <class T>
 void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<const T, 4> v,
                                    View<T, 4> out) {
   const int own = ring_.rank();
-  const View<T, 4> own_k = block_tensor(own, false), own_v = block_tensor(own, true);
+  const View<T, 4> own_k = blocks_.key(own), own_v = blocks_.value(own);
   View<T, 4> out_heads = out;
   q_ = q;
   if (exchange_) {
@@ -308,6 +182,7 @@ void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<
     copy<T>(v, own_v);
   }
   out_ = out_heads;
+  blocks_.begin_forward();
   for (int64_t row = 0; row < layout_.batch; ++row) reset(state(row));
   max_logits_.assign(query_heads(), -std::numeric_limits<float>::infinity());
 
@@ -325,13 +200,13 @@ void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<
         break;
       }
       case StepKind::kGather:
-        gather();
+        blocks_.gather(step);
         break;
       case StepKind::kShift:
-        start_shift(step);
+        blocks_.start_shift(step);
         break;
       case StepKind::kAwaitShift:
-        await_shift(step);
+        blocks_.await_shift();
         break;
       case StepKind::kAttend:
         attend_block(step.block, --attends_left == 0);
@@ -351,7 +226,6 @@ template <class T>
 void ParallelAttention<T>::prepare_backward() {
   const View<float, 3> delta(delta_.data(), lse_extents());
   fill_zero(dq_.span());
-  fill_zero(all_gradients_.span());
   dsinks_.assign(sinks_.size(), 0);
   for (int64_t row = 0; row < layout_.batch; ++row) {
     attention_delta<T>(out_[row], dout_[row], delta[row]);
@@ -364,6 +238,7 @@ void ParallelAttention<T>::backward(View<const T, 4> dout, View<T, 4> dq, View<T
                                     View<T, 4> dv) {
   const int own = ring_.rank();
   dout_ = dout;
+  blocks_.begin_backward();
   if (!exchange_) prepare_backward();
   for (const Step& step : backward_steps_) {
     switch (step.kind) {
@@ -377,22 +252,19 @@ void ParallelAttention<T>::backward(View<const T, 4> dout, View<T, 4> dq, View<T
         break;
       }
       case StepKind::kShift:
-        start_shift(step);
+        blocks_.start_shift(step);
         break;
       case StepKind::kAwaitShift:
-        await_shift(step);
+        blocks_.await_shift();
         break;
       case StepKind::kAttend:
         attend_block_backward(step.block);
         break;
       case StepKind::kShiftGradient:
-        start_gradient_shift(step);
+        blocks_.start_gradient(step);
         break;
       case StepKind::kAwaitGradient:
-        await_gradient(step);
-        break;
-      case StepKind::kReduceGradients:
-        reduce_gradients();
+        blocks_.await_gradient(step);
         break;
       case StepKind::kExchangeOut: {
         // dq in type T, rounded once; dk and dv in fp32, since copies of a head are summed at home.
@@ -403,8 +275,8 @@ void ParallelAttention<T>::backward(View<const T, 4> dout, View<T, 4> dq, View<T
         const View<float, 4> dk_tokens(dkv_tokens_.data(), dk.extents());
         const View<float, 4> dv_tokens(dkv_tokens_.data() + dk.size(), dv.extents());
         const ExchangedTensor<float> keys[] = {
-            {HeadKind::kKeyValue, dk_tokens, gradient_tensor(own, false)},
-            {HeadKind::kKeyValue, dv_tokens, gradient_tensor(own, true)}};
+            {HeadKind::kKeyValue, dk_tokens, blocks_.key_gradient(own)},
+            {HeadKind::kKeyValue, dv_tokens, blocks_.value_gradient(own)}};
         exchange_->template to_tokens<float>(keys);
         convert<float, T>(dk_tokens, dk);
         convert<float, T>(dv_tokens, dv);
@@ -416,10 +288,9 @@ void ParallelAttention<T>::backward(View<const T, 4> dout, View<T, 4> dq, View<T
   }
   if (!exchange_) {
     convert<float, T>(View<const float, 4>(dq_.data(), head_extents()), dq);
-    convert<float, T>(gradient_tensor(own, false), dk);
-    convert<float, T>(gradient_tensor(own, true), dv);
+    convert<float, T>(blocks_.key_gradient(own), dk);
+    convert<float, T>(blocks_.value_gradient(own), dv);
   }
-  if (!layout_.outer_gather) gradient_at_[own] = nullptr;
 }
 
 template class ParallelAttention<float>;

@@ -10,6 +10,7 @@
 #include "odyssey/base/buffer.h"
 #include "odyssey/base/view.h"
 #include "odyssey/comm/group.h"
+#include "odyssey/context/block_exchange.h"
 #include "odyssey/context/head_exchange.h"
 #include "odyssey/kernels/block_attention.h"
 #include "odyssey/schedule/step.h"
@@ -33,8 +34,9 @@ class ParallelAttention {
                     Group& ring, Group& ulysses);
 
   // Documents of the rows that follow: segment ids [B, S] in natural token order, the same on every
-  // rank; empty: one document a row, no padding. With a kPerDocument placement they also say where
-  // the tokens sit: row_placements (sequence/placement.h) says it to the caller.
+  // rank, so nothing is exchanged for them; once a batch, not once a layer. Empty: one document a
+  // row, no padding. With a kPerDocument placement they also say where the tokens sit:
+  // row_placements (sequence/placement.h) says it to the caller.
   void set_segments(std::span<const int32_t> segments);
 
   // q, out: [B, T, H, D]; k, v: [B, T, K, D]; T the rows of this rank, in storage order. q and out
@@ -66,8 +68,6 @@ class ParallelAttention {
   Extents4 head_extents() const {
     return {layout_.batch, rows(), query_heads(), layout_.head_size};
   }
-  Extents4 block_extents(int block) const;
-  int64_t block_elements(int block) const { return layout_.block_elements(block, ulysses_.rank()); }
 
   void make_buffers();
   void make_options(const ParallelAttentionOptions& options);
@@ -75,18 +75,9 @@ class ParallelAttention {
   const std::vector<Run>& runs_of(int block, int64_t row) const {
     return runs_[block][runs_[block].size() == 1 ? 0 : row];
   }
-  View<T, 4> block_tensor(int block, bool value) const;  // K or V of a block that is here
-  View<float, 4> gradient_tensor(int block, bool value);
-  float* gradient_of(int block);
   BlockMask mask(int block, int64_t row) const;
   AttentionState state(int64_t row);
 
-  void start_shift(const Step& step);
-  void await_shift(const Step& step);
-  void start_gradient_shift(const Step& step);
-  void await_gradient(const Step& step);
-  void gather();
-  void reduce_gradients();
   // last: this block ends the attention of the rows.
   void attend_block(int block, bool last);
   void attend_block_backward(int block);
@@ -101,22 +92,11 @@ class ParallelAttention {
   std::vector<float> sinks_;                // of this rank's heads
   std::unique_ptr<HeadExchange> exchange_;  // null for U = 1
 
-  // Of every ring block: where its rows sit, once, or for each batch row where these differ; and
-  // their segment ids [B, rows], or empty.
+  BlockExchange<T> blocks_;
+  // Of the rows of every ring block that this rank attends to: positions, once, or for each batch
+  // row where these differ; segment ids [B, rows], or empty.
   std::vector<std::vector<std::vector<Run>>> runs_;
   std::vector<std::vector<int32_t>> segments_;
-
-  // K/V blocks. own_ is kept from forward to backward; travel_ take turns; all_ is the gathered
-  // form.
-  Buffer<T> own_, travel_[2], all_;
-  std::vector<T*> block_at_;  // where the K/V of a block are, or null
-  int turn_ = 0;
-  // dK/dV: two take turns at being added to and sent, the third arrives. all_ as above.
-  Buffer<float> gradients_[2], arriving_gradient_, all_gradients_, reduce_workspace_;
-  std::vector<float*> gradient_at_;
-  int gradient_turn_ = 0;
-  std::vector<int64_t> gather_bytes_, gather_counts_;
-  std::vector<RequestPtr> shift_requests_, gradient_requests_;
 
   // Head form; views that point to the caller's tensors for U = 1.
   View<const T, 4> q_, out_, dout_;

@@ -20,7 +20,8 @@ AttentionLayout layout_of(const RunConfig& run, int64_t rows) {
           run.model.head_size,
           kElementBytes,
           run.model.mask,
-          run.model.window};
+          run.model.window,
+          {}};
 }
 
 void take_most(int64_t& most, int64_t value) {
@@ -45,8 +46,8 @@ void add_transfers(const AttentionLayout& layout, int r, int u, TransferCounts& 
     const int64_t elements = step.bytes_sent / kElementBytes;
     if (step.kind == StepKind::kExchangeIn) mine.exchange_gradient_in += elements;
     if (step.kind == StepKind::kExchangeOut) mine.exchange_gradient_out += elements;
-    if (step.kind == StepKind::kReduceGradients) mine.reduce += elements;
-    if (step.kind == StepKind::kShiftGradient) {
+    if (step.kind == StepKind::kShiftGradient && layout.outer_gather) mine.reduce += elements;
+    if (step.kind == StepKind::kShiftGradient && !layout.outer_gather) {
       take_most(mine.gradient_hop, elements);
       ++mine.gradient_hops;
     }
@@ -93,9 +94,12 @@ Counts count(const PlanConfig& config) {
     take_most(counts.most_pairs, pairs);
     counts.total_pairs += pairs;
   }
+  // The systems that are priced pass whole blocks to everybody, whatever the mask.
+  AttentionLayout everything = layout;
+  everything.kind = MaskKind::kFull;
   const int last_r = parallel.ring_size - 1, last_u = parallel.ulysses_size - 1;
-  add_transfers(layout, 0, 0, counts.transfers);
-  if (last_r + last_u > 0) add_transfers(layout, last_r, last_u, counts.transfers);
+  add_transfers(everything, 0, 0, counts.transfers);
+  if (last_r + last_u > 0) add_transfers(everything, last_r, last_u, counts.transfers);
   counts.parameters = parameter_count(run.model);
   return counts;
 }

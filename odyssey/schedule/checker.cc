@@ -1,22 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "odyssey/schedule/checker.h"
 
+#include <algorithm>
 #include <map>
-#include <set>
+#include <optional>
+#include <tuple>
 
 #include <fmt/core.h>
+
+#include "odyssey/schedule/block_buffers.h"
 
 namespace odyssey {
 namespace {
 
+using Rows = std::vector<RowRange>;
+
+// A transfer that a rank has started: its places in the order of the two wires.
+struct Pending {
+  Step step;
+  size_t sent = 0, received = 0;
+};
+
 // What one rank holds while the lists are played.
 struct Player {
   int r = 0, u = 0;
-  size_t next = 0;       // step to do
-  std::set<int> blocks;  // K/V blocks that are here
-  std::map<int, std::multiset<int>>
-      gradients;                // block -> ring ranks whose part is in its dK, dV here
-  std::map<int, int> attended;  // block -> times
+  size_t next = 0;                                     // step to do
+  BlockBuffers room;                                   // what the executor takes
+  std::map<int, Rows> parts;                           // K, V rows that are here, by block
+  std::map<int, Rows> attended;                        // by block
+  std::map<int, Rows> partial;                         // dK, dV that must still go home, by block
+  std::map<int, Rows> home;                            // dK, dV that came home, by ring rank
+  std::optional<Pending> shift, gradient;              // under way
+  std::array<int64_t, 2> travelling{};                 // rows in each buffer, 0: free
+  std::array<int64_t, 2> partial_rows{};               // likewise
+  std::map<int, size_t> buffer_of, partial_buffer_of;  // by block
+  size_t shifts = 0, partials = 0;
+  int64_t gathered = 0;
 };
 
 class Game {
@@ -24,18 +43,9 @@ class Game {
   Game(const AttentionLayout& layout, Direction direction,
        const std::vector<std::vector<std::vector<Step>>>& steps)
       : layout_(layout), backward_(direction == Direction::kBackward), steps_(steps) {
+    for (int r = 0; r < layout.ring_size(); ++r) runs_.push_back(block_runs(layout, r));
     for (int r = 0; r < layout.ring_size(); ++r) {
-      for (int u = 0; u < layout.ulysses_size(); ++u) {
-        Player player;
-        player.r = r;
-        player.u = u;
-        player.blocks.insert(r);
-        // After a gathering forward call all blocks are still there.
-        if (backward_ && layout.outer_gather) {
-          for (int block = 0; block < layout.ring_size(); ++block) player.blocks.insert(block);
-        }
-        players_.push_back(player);
-      }
+      for (int u = 0; u < layout.ulysses_size(); ++u) players_.push_back(make_player(r, u));
     }
   }
 
@@ -46,7 +56,7 @@ class Game {
         while (player.next < list(player).size() && advance(player)) moved = true;
         if (!fault_.empty()) return fault_;
       }
-      if (play_collectives()) moved = true;
+      for (int r = 0; r < layout_.ring_size(); ++r) moved |= exchange_heads(r);
       if (!fault_.empty()) return fault_;
     }
     return final_fault();
@@ -56,185 +66,283 @@ class Game {
   using Wire = std::tuple<int, int, int, StepKind>;  // u, from, to, kind
   struct Message {
     int block;
+    Rows rows;
     int64_t bytes;
-    std::multiset<int> parts;
   };
 
   const std::vector<Step>& list(const Player& player) const { return steps_[player.r][player.u]; }
-  void fail(const Player& player, const Step& step, const std::string& what) {
-    if (!fault_.empty()) return;
-    fault_ = fmt::format("ring rank {}, Ulysses rank {}, step {} ({}): {}", player.r, player.u,
-                         player.next, name_of(step.kind), what);
+
+  Player make_player(int r, int u) const {
+    Player player;
+    player.r = r;
+    player.u = u;
+    const std::vector<Step> forward = forward_schedule(layout_, r, u);
+    player.room = block_buffers(layout_, r, u);
+    player.parts[r] = {{0, player.room.own}};
+    // After a gathering forward call its rows are still there.
+    if (backward_) {
+      for (const Step& step : forward) {
+        if (step.kind == StepKind::kGather) player.parts[step.arriving] = step.arriving_rows;
+      }
+    }
+    return player;
   }
 
-  // Does the next step of a rank, unless it has to wait; false when it waits.
+  // False, so that it can be returned: a rank with a fault does not go on.
+  bool fail(const Player& player, const std::string& what) {
+    if (!fault_.empty()) return false;
+    fault_ = fmt::format("ring rank {}, Ulysses rank {}, step {} ({}): {}", player.r, player.u,
+                         player.next, name_of(list(player)[player.next].kind), what);
+    return false;
+  }
+
+  // Does the next step of a rank, unless it has to wait; false when it waits or is wrong.
   bool advance(Player& player) {
     const Step& step = list(player)[player.next];
+    bool done = true;
     switch (step.kind) {
-      case StepKind::kShift:
-        if (!player.blocks.contains(step.block))
-          fail(player, step, "sends a block it does not have");
-        start(player, step, {});
+      case StepKind::kGather:
+        if (!player.shift) done = start_shift(player, step);
+        done = done && await(player, player.shift, step);
         break;
-      case StepKind::kShiftGradient:
-        start(player, step, player.gradients[step.block]);
-        player.gradients.erase(step.block);
+      case StepKind::kShift:
+        done = start_shift(player, step);
         break;
       case StepKind::kAwaitShift:
-      case StepKind::kAwaitGradient:
-        if (!await(player, step)) return false;
+        done = await(player, player.shift, step);
         break;
       case StepKind::kAttend:
-        attend(player, step);
+        done = attend(player, step);
         break;
-      default:
-        return false;  // collectives wait for their whole group
+      case StepKind::kShiftGradient:
+        done = start_gradient(player, step);
+        break;
+      case StepKind::kAwaitGradient:
+        done = await(player, player.gradient, step);
+        break;
+      case StepKind::kExchangeIn:
+      case StepKind::kExchangeOut:
+        return false;  // waits for its whole group
     }
-    ++player.next;
+    if (done) ++player.next;
+    return done;
+  }
+
+  int64_t bytes_of(const Player& player, const Rows& rows, int64_t element_bytes) const {
+    return count_rows(rows) * layout_.row_elements(player.u) * element_bytes;
+  }
+
+  // Puts both halves of a transfer on their wires.
+  bool start(Player& player, const Step& step, int64_t element_bytes,
+             std::optional<Pending>& pending) {
+    if (pending) return fail(player, "starts a transfer while another one is under way");
+    if (step.bytes_sent != bytes_of(player, step.rows, element_bytes) ||
+        step.bytes_received != bytes_of(player, step.arriving_rows, element_bytes)) {
+      return fail(player, "its bytes are not those of its rows");
+    }
+    if ((step.to >= 0) != (step.bytes_sent > 0) || (step.from >= 0) != (step.bytes_received > 0) ||
+        step.to == player.r || step.from == player.r || step.to >= layout_.ring_size() ||
+        step.from >= layout_.ring_size()) {
+      return fail(player, "names no rank for its bytes, or a wrong one");
+    }
+    pending = Pending{step};
+    if (step.to >= 0) {
+      auto& sent = sent_[{player.u, player.r, step.to, step.kind}];
+      pending->sent = sent.size();
+      sent.push_back({step.block, step.rows, step.bytes_sent});
+    }
+    if (step.from >= 0) {
+      auto& posted = posted_[{player.u, step.from, player.r, step.kind}];
+      pending->received = posted.size();
+      posted.push_back({step.arriving, step.arriving_rows, step.bytes_received});
+    }
     return true;
   }
 
-  void start(Player& player, const Step& step, std::multiset<int> parts) {
-    wires_[{player.u, player.r, step.to, step.kind}].push_back(
-        {step.block, step.bytes_sent, std::move(parts)});
-    posted_[{player.u, step.from, player.r, step.kind}].push_back(
-        {step.arriving, step.bytes_received, {}});
+  bool start_shift(Player& player, const Step& step) {
+    if (step.to >= 0 && step.block != player.r)
+      return fail(player, "sends rows of a block that it does not own");
+    if (!start(player, step, layout_.element_bytes, player.shift)) return false;
+    if (!is_whole_block(step.rows, player.room.own) && count_rows(step.rows) > player.room.packed)
+      return fail(player, "the rows that leave do not fit in their buffer");
+    if (step.from < 0) return true;
+    const int64_t rows = count_rows(step.arriving_rows);
+    if (step.kind == StepKind::kGather) {
+      player.gathered += rows;
+      if (player.gathered > player.room.gathered)
+        return fail(player, "the gathered rows do not fit in their buffer");
+      return true;
+    }
+    const size_t buffer = player.shifts++ % 2;
+    if (player.travelling[buffer] != 0 || rows > player.room.travelling[buffer])
+      return fail(player, "the rows that arrive do not fit in their buffer");
+    player.travelling[buffer] = rows;
+    player.buffer_of[step.arriving] = buffer;
+    return true;
   }
 
-  // A transfer is complete when both sides have started it, in the same place of their order.
-  bool await(Player& player, const Step& step) {
-    const StepKind kind =
-        step.kind == StepKind::kAwaitShift ? StepKind::kShift : StepKind::kShiftGradient;
-    const int ring = layout_.ring_size();
-    const Wire wire{player.u, (player.r + ring - 1) % ring, player.r, kind};
-    const size_t index = taken_[wire];
-    if (posted_[wire].size() <= index) {
-      fail(player, step, "waits for what it has not started to receive");
+  bool start_gradient(Player& player, const Step& step) {
+    if (step.to >= 0) {
+      const auto found = player.partial.find(step.block);
+      if (found == player.partial.end() || found->second != step.rows || step.to != step.block)
+        return fail(player, "sends dK, dV that it does not have, or not home");
+      player.partial.erase(found);
+    }
+    if (count_rows(step.arriving_rows) > player.room.arriving_gradient)
+      return fail(player, "the dK, dV that arrive do not fit in their buffer");
+    return start(player, step, 4, player.gradient);
+  }
+
+  // A transfer is complete when both sides have started it, in the same place of their order. The
+  // own send must have found its receive too: a synchronous send would wait for it.
+  bool await(Player& player, std::optional<Pending>& pending, const Step& step) {
+    if (!pending) return fail(player, "waits for what it has not started");
+    const Step& started = pending->step;
+    if (started.to >= 0 &&
+        posted_[{player.u, player.r, started.to, started.kind}].size() <= pending->sent) {
       return false;
     }
-    if (wires_[wire].size() <= index) return false;
-    const Message& message = wires_[wire][index];
-    const Message& wanted = posted_[wire][index];
-    if (message.block != wanted.block || message.bytes != wanted.bytes) {
-      fail(player, step,
-           fmt::format("wants block {} of {} bytes, is sent block {} of {} bytes", wanted.block,
-                       wanted.bytes, message.block, message.bytes));
+    if (started.from >= 0) {
+      const Wire wire{player.u, started.from, player.r, started.kind};
+      if (sent_[wire].size() <= pending->received) return false;
+      const Message& message = sent_[wire][pending->received];
+      if (message.block != started.arriving || message.rows != started.arriving_rows ||
+          message.bytes != started.bytes_received) {
+        return fail(player, fmt::format("wants {} bytes of block {}, is sent {} bytes of block {}",
+                                        started.bytes_received, started.arriving, message.bytes,
+                                        message.block));
+      }
     }
-    // The own send must have found its receive too: a synchronous send would wait here.
-    const Wire outgoing{player.u, player.r, (player.r + 1) % ring, kind};
-    if (posted_[outgoing].size() <= index) return false;
-    if (kind == StepKind::kShift) {
-      player.blocks.erase(step.block);
-      if (step.block == player.r) player.blocks.insert(step.block);  // the own block is kept
-      player.blocks.insert(step.arriving);
-    } else {
-      player.gradients[step.arriving].insert(message.parts.begin(), message.parts.end());
+    if (step.to != started.to || step.from != started.from ||
+        step.arriving_rows != started.arriving_rows) {
+      return fail(player, "waits for another transfer than it started");
     }
-    ++taken_[wire];
+    const bool ok = started.kind == StepKind::kShiftGradient ? come_home(player, started)
+                                                             : arrive(player, started);
+    pending.reset();
+    return ok;
+  }
+
+  bool arrive(Player& player, const Step& started) {
+    if (started.from >= 0) player.parts[started.arriving] = started.arriving_rows;
     return true;
   }
 
-  void attend(Player& player, const Step& step) {
-    if (!player.blocks.contains(step.block))
-      fail(player, step, "attends to a block it does not have");
-    if (step.pairs != visible_pairs(layout_, player.r, step.block))
-      fail(player, step, "wrong number of pairs");
-    ++player.attended[step.block];
-    if (backward_) player.gradients[step.block].insert(player.r);
+  bool come_home(Player& player, const Step& started) {
+    if (started.to >= 0) player.partial_rows[player.partial_buffer_of[started.block]] = 0;
+    if (started.from < 0) return true;
+    if (started.arriving != player.r) return fail(player, "receives dK, dV of a foreign block");
+    if (!player.home.emplace(started.from, started.arriving_rows).second)
+      return fail(player, fmt::format("adds dK, dV of rank {} twice", started.from));
+    return true;
   }
 
-  // A collective step is done when all ranks of its group stand before the same kind.
-  bool play_collectives() {
-    bool moved = false;
-    for (int r = 0; r < layout_.ring_size(); ++r) moved |= play_collective(r, -1);
-    for (int u = 0; u < layout_.ulysses_size(); ++u) moved |= play_collective(-1, u);
-    return moved;
+  bool attend(Player& player, const Step& step) {
+    const auto part = player.parts.find(step.block);
+    if (part == player.parts.end() || part->second != step.rows)
+      return fail(player, "attends to rows it does not have");
+    if (step.pairs != visible_pairs(player.r, step.block, step.rows))
+      return fail(player, "wrong number of pairs");
+    if (!player.attended.emplace(step.block, step.rows).second)
+      return fail(player, fmt::format("attends to block {} twice", step.block));
+    if (backward_ && step.block != player.r) {
+      const size_t buffer = player.partials++ % 2;
+      const int64_t rows = count_rows(step.rows);
+      if (player.partial_rows[buffer] != 0 || rows > player.room.partial_gradient[buffer])
+        return fail(player, "dK, dV for others do not fit in their buffer");
+      player.partial_rows[buffer] = rows;
+      player.partial_buffer_of[step.block] = buffer;
+      player.partial[step.block] = step.rows;
+    }
+    if (const auto found = player.buffer_of.find(step.block); found != player.buffer_of.end()) {
+      player.travelling[found->second] = 0;  // nobody needs the rows any more
+      player.parts.erase(step.block);
+    }
+    return true;
   }
 
-  bool play_collective(int r, int u) {
+  // A head exchange is done when all ranks of its Ulysses group stand before it.
+  bool exchange_heads(int r) {
     std::vector<Player*> group;
     int64_t sent = 0, received = 0;
-    const bool inner = u < 0;
     for (Player& player : players_) {
-      if (inner ? player.r != r : player.u != u) continue;
+      if (player.r != r) continue;
       if (player.next >= list(player).size()) return false;
       const Step& step = list(player)[player.next];
-      const bool is_inner =
-          step.kind == StepKind::kExchangeIn || step.kind == StepKind::kExchangeOut;
-      const bool is_outer =
-          step.kind == StepKind::kGather || step.kind == StepKind::kReduceGradients;
-      if (!(inner ? is_inner : is_outer)) return false;
-      if (!group.empty() && step.kind != list(*group[0])[group[0]->next].kind) {
-        fail(player, step, "another rank of the group does another step");
-        return false;
-      }
+      if (step.kind != StepKind::kExchangeIn && step.kind != StepKind::kExchangeOut) return false;
+      if (!group.empty() && step.kind != list(*group[0])[group[0]->next].kind)
+        return fail(player, "another rank of the group does another step");
       sent += step.bytes_sent;
       received += step.bytes_received;
       group.push_back(&player);
     }
-    const Step& step = list(*group[0])[group[0]->next];
     if (sent != received) {
-      fail(*group[0], step,
-           fmt::format("the group sends {} bytes and receives {}", sent, received));
+      return fail(*group[0],
+                  fmt::format("the group sends {} bytes and receives {}", sent, received));
     }
-    std::map<int, std::multiset<int>> sums;
-    for (Player* player : group) {
-      for (const auto& [block, parts] : player->gradients)
-        sums[block].insert(parts.begin(), parts.end());
-    }
-    for (Player* player : group) {
-      if (step.kind == StepKind::kGather) {
-        for (int block = 0; block < layout_.ring_size(); ++block) player->blocks.insert(block);
-      }
-      if (step.kind == StepKind::kReduceGradients)
-        player->gradients = {{player->r, sums[player->r]}};
-      ++player->next;
-    }
+    for (Player* player : group) ++player->next;
     return true;
   }
 
+  // Of the queries of ring block r and these rows of `block`, over the batch rows that differ.
+  int64_t visible_pairs(int r, int block, const Rows& rows) const {
+    int64_t pairs = 0;
+    for (size_t row = 0; row < runs_[r].size(); ++row) {
+      const std::vector<Run> keys = runs_of(runs_[block][row], rows);
+      pairs += count_visible_pairs({{runs_[r][row], {}}, {keys, {}}, layout_.kind, layout_.window});
+    }
+    return pairs;
+  }
+
   std::string final_fault() {
-    const int ring = layout_.ring_size();
     for (Player& player : players_) {
       if (player.next < list(player).size()) {
-        fail(player, list(player)[player.next], "waits for ever");
+        fail(player, "waits for ever");
         return fault_;
       }
-      for (int block = 0; block < ring; ++block) {
-        const int times = visible_pairs(layout_, player.r, block) > 0 ? 1 : 0;
-        if (player.attended[block] != times) {
-          return fmt::format(
-              "ring rank {}, Ulysses rank {}: attends {} times to block {}, should {}", player.r,
-              player.u, player.attended[block], block, times);
-        }
+      const auto of_rank = [&](const std::string& what) {
+        return fmt::format("ring rank {}, Ulysses rank {}: {}", player.r, player.u, what);
+      };
+      if (player.shift || player.gradient) return of_rank("never awaits a transfer it started");
+      if (!player.buffer_of.empty() && player.parts.size() > 1)
+        return of_rank("receives rows that it never attends to");
+      if (!player.partial.empty()) return of_rank("keeps dK, dV that belong to another rank");
+      if (layout_.row_elements(player.u) == 0) continue;  // no heads, so nothing to attend to
+      for (int block = 0; block < layout_.ring_size(); ++block) {
+        const auto found = player.attended.find(block);
+        const Rows rows = found == player.attended.end() ? Rows{} : found->second;
+        if (visible_pairs(player.r, block, rows) !=
+            odyssey::visible_pairs(layout_, player.r, block))
+          return of_rank(fmt::format("does not attend to all that it sees of block {}", block));
       }
-      if (!backward_) continue;
-      std::multiset<int> everyone;
-      for (int r = 0; r < ring; ++r) {
-        if (visible_pairs(layout_, r, player.r) > 0) everyone.insert(r);
-      }
-      if (player.gradients[player.r] != everyone) {
-        return fmt::format(
-            "ring rank {}, Ulysses rank {}: dK, dV at home lack the part of a rank or hold it "
-            "twice",
-            player.r, player.u);
-      }
+      if (backward_ && !is_home_complete(player))
+        return of_rank("dK, dV at home lack the part of a rank that attended");
     }
-    for (const auto& [wire, messages] : wires_) {
-      if (messages.size() != taken_[wire]) {
-        return fmt::format("a message from ring rank {} to {} is never received", std::get<1>(wire),
-                           std::get<2>(wire));
-      }
+    for (const auto& [wire, messages] : sent_) {
+      if (messages.size() == posted_[wire].size()) continue;
+      return fmt::format("a message from ring rank {} to {} is never received", std::get<1>(wire),
+                         std::get<2>(wire));
     }
     return {};
+  }
+
+  // Each other rank that attended to the block of this one has sent what it got.
+  bool is_home_complete(const Player& player) const {
+    std::map<int, Rows> expected;
+    for (const Player& other : players_) {
+      if (other.u != player.u || other.r == player.r) continue;
+      const auto found = other.attended.find(player.r);
+      if (found != other.attended.end()) expected.emplace(other.r, found->second);
+    }
+    return expected == player.home;
   }
 
   const AttentionLayout& layout_;
   bool backward_;
   const std::vector<std::vector<std::vector<Step>>>& steps_;
+  std::vector<std::vector<std::vector<Run>>> runs_;  // block_runs of every ring block
   std::vector<Player> players_;
-  std::map<Wire, std::vector<Message>> wires_, posted_;
-  std::map<Wire, size_t> taken_;
+  std::map<Wire, std::vector<Message>> sent_, posted_;
   std::string fault_;
 };
 

@@ -12,10 +12,13 @@ enum class Direction { kForward, kBackward };
 
 // steps[r][u] is the list of ring rank r, Ulysses rank u. Returns the first fault in words, or an
 // empty string when the lists are right:
-//   - every visible (query, key) pair is attended to exactly once, of a block that is really there;
-//   - every send has a receive of the same bytes in the same order, and nobody waits for ever, even
-//     when a send is complete only once its receive is there;
-//   - backward: the dK and dV of a block at home hold the part of every rank that attended to it.
+//   - every visible (query, key) pair is attended to exactly once, of rows that are really there;
+//   - every send has a receive of the same rows and bytes in the same order, and nobody waits for
+//     ever, even when a send is complete only once its receive is there;
+//   - what a rank holds at a time fits in its buffers (block_buffers.h);
+//   - backward: the dK and dV of a row at home hold the part of every rank that attended to it,
+//   once.
+// It knows nothing of how the lists are made: what is visible it counts in pairs.
 std::string find_fault(const AttentionLayout& layout, Direction direction,
                        const std::vector<std::vector<std::vector<Step>>>& steps);
 

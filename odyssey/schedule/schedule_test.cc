@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "odyssey/base/random.h"
 #include "odyssey/schedule/checker.h"
 #include "odyssey/schedule/step.h"
 
@@ -74,23 +75,63 @@ TEST(Schedule, OneRankOnlyAttends) {
 }
 
 TEST(Schedule, CausalRingOverlapsEveryShiftAndMakesNoUselessOne) {
-  // Rank 1 of 3 sees its own block and block 0, not block 2.
-  const auto steps = kinds(forward_schedule(make_layout(3, 1), 1, 0));
-  EXPECT_EQ(steps,
-            (std::vector<StepKind>{StepKind::kShift, StepKind::kAttend, StepKind::kAwaitShift,
-                                   StepKind::kShift, StepKind::kAttend, StepKind::kAwaitShift}));
+  using enum StepKind;
+  // Rank 1 of 3 is seen by rank 2 and sees rank 0, both at hop 1. Hop 2 has nothing for it: rank 2
+  // is not seen by rank 0, and rank 0 sends to rank 2.
+  const std::vector<Step> forward = forward_schedule(make_layout(3, 1), 1, 0);
+  EXPECT_EQ(kinds(forward), (std::vector<StepKind>{kShift, kAttend, kAwaitShift, kAttend}));
+  EXPECT_EQ(forward[0].to, 2);
+  EXPECT_EQ(forward[0].from, 0);
+  // Rank 0 attends to its own block and sends it twice.
+  EXPECT_EQ(kinds(forward_schedule(make_layout(3, 1), 0, 0)),
+            (std::vector<StepKind>{kShift, kAttend, kAwaitShift, kShift, kAwaitShift}));
+  // The gradients follow one hop behind, each while the next block is attended to.
+  EXPECT_EQ(kinds(backward_schedule(make_layout(3, 1), 2, 0)),
+            (std::vector<StepKind>{kShift, kAttend, kAwaitShift, kShift, kAttend, kShiftGradient,
+                                   kAwaitShift, kAttend, kAwaitGradient, kShiftGradient,
+                                   kAwaitGradient}));
+  EXPECT_EQ(kinds(forward_schedule(make_layout(3, 1, true), 2, 0)),
+            (std::vector<StepKind>{kGather, kGather, kAttend, kAttend, kAttend}));
+}
+
+AttentionLayout with_mask(AttentionLayout layout, MaskKind kind, int64_t window = 0) {
+  layout.kind = kind;
+  layout.window = window;
+  return layout;
 }
 
 TEST(Schedule, BytesFollowTheFormulas) {
   // S=64, B=3, H=8, K=4, D=16, 2 bytes. Ring of 4: 3 hops of K and V of 16 tokens.
-  EXPECT_EQ(bytes_sent(forward_schedule(make_layout(4, 1), 0, 0)), 3 * (2 * 3 * 16 * 4 * 16 * 2));
-  EXPECT_EQ(bytes_sent(forward_schedule(make_layout(4, 1, true), 0, 0)),
-            3 * (2 * 3 * 16 * 4 * 16 * 2));
-  // Backward: 3 hops of K and V, 4 hops of dK and dV in fp32.
-  EXPECT_EQ(bytes_sent(backward_schedule(make_layout(4, 1), 0, 0)),
-            3 * (2 * 3 * 16 * 4 * 16 * 2) + 4 * (2 * 3 * 16 * 4 * 16 * 4));
-  EXPECT_EQ(bytes_sent(backward_schedule(make_layout(4, 1, true), 0, 0)),
-            3 * (2 * 3 * 16 * 4 * 16 * 4));
+  const int64_t block = 2 * 3 * 16 * 4 * 16;
+  for (bool gather : {false, true}) {
+    const AttentionLayout full = with_mask(make_layout(4, 1, gather), MaskKind::kFull);
+    EXPECT_EQ(bytes_sent(forward_schedule(full, 0, 0)), 3 * block * 2);
+    // Backward: the same again, unless it was gathered, and dK and dV in fp32.
+    EXPECT_EQ(bytes_sent(backward_schedule(full, 0, 0)),
+              (gather ? 0 : 3 * block * 2) + 3 * block * 4);
+    // Causal: block r goes to the R - 1 - r ranks behind, its gradients come from them.
+    for (int r = 0; r < 4; ++r) {
+      const AttentionLayout causal = make_layout(4, 1, gather);
+      EXPECT_EQ(bytes_sent(forward_schedule(causal, r, 0)), (3 - r) * block * 2);
+      EXPECT_EQ(bytes_sent(backward_schedule(causal, r, 0)),
+                (gather ? 0 : (3 - r) * block * 2) + r * block * 4);
+      EXPECT_EQ(sent_bytes(causal, r, 0).needed, bytes_sent(forward_schedule(causal, r, 0)) +
+                                                     bytes_sent(backward_schedule(causal, r, 0)));
+      EXPECT_EQ(sent_bytes(causal, r, 0).untrimmed, sent_bytes(full, r, 0).needed);
+    }
+  }
+  // dual_chunk_swap, causal: whole blocks to the ranks before, the first half to those behind.
+  const AttentionLayout swapped = make_layout(4, 1, false, 64, PlacementKind::kDualChunkSwap);
+  for (int r = 0; r < 4; ++r) {
+    EXPECT_EQ(bytes_sent(forward_schedule(swapped, r, 0)), r * block * 2 + (3 - r) * block);
+  }
+  // A window of 5 tokens: the last 4 tokens of a block go to the next rank.
+  const AttentionLayout window = with_mask(make_layout(4, 1), MaskKind::kLocalSliding, 5);
+  EXPECT_EQ(bytes_sent(forward_schedule(window, 0, 0)), block * 2 * 4 / 16);
+  EXPECT_EQ(bytes_sent(forward_schedule(window, 3, 0)), 0);
+  // Chunks of 16 tokens: nobody needs anything.
+  const AttentionLayout chunk = with_mask(make_layout(4, 1), MaskKind::kChunk, 16);
+  EXPECT_EQ(bytes_sent(forward_schedule(chunk, 0, 0)), 0);
   // Ulysses of 4: 3 of 4 parts of q, k, v go and of out come back; 16 tokens, 8 + 2 * 4 + 8 heads.
   EXPECT_EQ(bytes_sent(forward_schedule(make_layout(1, 4), 0, 0)),
             3 * 16 * 16 * 2 * 3 * (8 + 8 + 8) / 4);
@@ -99,6 +140,52 @@ TEST(Schedule, BytesFollowTheFormulas) {
   const auto shift = std::find_if(usp.begin(), usp.end(),
                                   [](const Step& s) { return s.kind == StepKind::kShift; });
   EXPECT_EQ(shift->bytes_sent, 2 * 3 * 32 * 1 * 16 * 2);
+}
+
+// What the masks of S=16384 cost a ring of 8.
+TEST(Schedule, AWindowSendsASeventhOfTheCausalRing) {
+  const auto all_ranks = [](const AttentionLayout& layout) {
+    int64_t bytes = 0;
+    for (int r = 0; r < layout.ring_size(); ++r) bytes += sent_bytes(layout, r, 0).needed;
+    return bytes;
+  };
+  const AttentionLayout causal = make_layout(8, 1, false, 16384);
+  EXPECT_LT(7 * all_ranks(with_mask(causal, MaskKind::kLocalSliding, 1024)), all_ranks(causal));
+}
+
+// Each rank receives the rows that it sees, counted pair by pair, and no others.
+TEST(Schedule, RowsThatTravelAreThoseThatAreSeen) {
+  for (auto placement :
+       {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap, PlacementKind::kStriped}) {
+    for (auto mask :
+         {MaskKind::kCausal, MaskKind::kFull, MaskKind::kLocalSliding, MaskKind::kChunk}) {
+      for (int64_t window : {1, 3, 7, 20}) {
+        for (bool gather : {false, true}) {
+          const AttentionLayout layout =
+              with_mask(make_layout(5, 2, gather, 67, placement), mask, window);
+          for (int r = 0; r < 5; ++r) {
+            int64_t seen = 0, received = 0;
+            for (int block = 0; block < 5; ++block) {
+              const auto queries = layout.placement.ring_block(r);
+              const auto keys = layout.placement.ring_block(block);
+              for (int64_t k = 0; block != r && k < count_rows(keys); ++k) {
+                bool any = false;
+                for (int64_t q = 0; q < count_rows(queries); ++q)
+                  any |= visible(mask, window, position_of(queries, q), position_of(keys, k));
+                seen += any ? 1 : 0;
+              }
+            }
+            for (const Step& step : forward_schedule(layout, r, 0)) {
+              if (step.kind == StepKind::kShift || step.kind == StepKind::kGather)
+                received += step.bytes_received;
+            }
+            ASSERT_EQ(received, seen * layout.row_elements(0) * 2)
+                << name_of(placement) << " " << name_of(mask) << " window " << window;
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(Schedule, BalancedPlacementsGiveEveryRankTheSameCausalWork) {
@@ -144,51 +231,174 @@ TEST(Checker, ProvesEveryLayoutOfTheFamily) {
   }
 }
 
-// Breaks one list of a right schedule and returns what the checker says.
-std::string fault_after(const AttentionLayout& layout, Direction direction,
-                        const std::function<void(std::vector<Step>&)>& damage) {
-  std::vector<std::vector<std::vector<Step>>> steps(layout.ring_size());
+// Thousands of layouts that nobody chose: up to 64 ranks, fewer tokens than ranks, any heads.
+TEST(Checker, ProvesRandomLayouts) {
+  const Random random(11, 1);
+  uint64_t next = 0;
+  const auto draw = [&](int64_t most) {
+    return static_cast<int64_t>(random.integer(next++, static_cast<uint64_t>(most)));
+  };
+  for (int trial = 0; trial < 4000; ++trial) {
+    // Most are small, so that there are many.
+    const int64_t ranks = 1 + draw(trial % 20 == 0 ? 64 : 12);
+    const int ulysses = static_cast<int>(1 + draw(ranks));
+    const int ring = static_cast<int>(ranks / ulysses);
+    const int64_t kv_heads = 1 + draw(6);
+    const auto placement = static_cast<PlacementKind>(draw(3));
+    const int64_t length = draw(2) == 0 ? draw(ranks + 1) : draw(200);
+    AttentionLayout layout{Placement(placement, length, ring, ulysses),
+                           HeadMap(kv_heads * (1 + draw(4)), kv_heads, ulysses)};
+    layout.outer_gather = draw(2) == 0;
+    layout.batch = 1 + draw(3);
+    layout.head_size = 1 + draw(8);
+    layout.element_bytes = draw(2) == 0 ? 2 : 4;
+    layout.kind = static_cast<MaskKind>(draw(4));
+    layout.window = 1 + draw(length + 2);
+    ASSERT_EQ(find_fault(layout), "")
+        << "trial " << trial << ": " << ring << "x" << ulysses << " S " << length << " "
+        << name_of(placement) << " " << name_of(layout.kind) << " window " << layout.window;
+  }
+}
+
+using Lists = std::vector<std::vector<std::vector<Step>>>;
+
+Lists all_lists(const AttentionLayout& layout, Direction direction) {
+  Lists steps(layout.ring_size());
   for (int r = 0; r < layout.ring_size(); ++r) {
     for (int u = 0; u < layout.ulysses_size(); ++u) {
       steps[r].push_back(direction == Direction::kForward ? forward_schedule(layout, r, u)
                                                           : backward_schedule(layout, r, u));
     }
   }
+  return steps;
+}
+
+// Breaks one list of a right schedule and returns what the checker says.
+std::string fault_after(const AttentionLayout& layout, Direction direction,
+                        const std::function<void(std::vector<Step>&)>& damage) {
+  Lists steps = all_lists(layout, direction);
   damage(steps[1][0]);
   return find_fault(layout, direction, steps);
 }
 
+std::vector<Step>::iterator find_step(std::vector<Step>& steps, StepKind kind) {
+  return std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.kind == kind; });
+}
+
 TEST(Checker, FindsEveryKindOfDamage) {
   const AttentionLayout layout = make_layout(4, 2);
-  const auto find = [](std::vector<Step>& steps, StepKind kind) {
-    return std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.kind == kind; });
-  };
   const auto without = [&](StepKind kind) {
-    return [&find, kind](std::vector<Step>& steps) { steps.erase(find(steps, kind)); };
+    return [kind](std::vector<Step>& steps) { steps.erase(find_step(steps, kind)); };
+  };
+  const auto change = [&](StepKind kind, const std::function<void(Step&)>& edit) {
+    return [kind, edit](std::vector<Step>& steps) { edit(*find_step(steps, kind)); };
   };
   using enum Direction;
-  EXPECT_THAT(fault_after(layout, kForward, without(StepKind::kAttend)),
-              testing::HasSubstr("attends 0 times"));
-  EXPECT_THAT(fault_after(layout, kForward, without(StepKind::kShift)),
-              testing::HasSubstr("has not started to receive"));
-  EXPECT_THAT(fault_after(layout, kForward, without(StepKind::kAwaitShift)),
-              testing::HasSubstr("it does not have"));
-  EXPECT_THAT(fault_after(layout, kForward, without(StepKind::kExchangeOut)),
-              testing::HasSubstr("waits for ever"));
-  EXPECT_THAT(fault_after(layout, kBackward, without(StepKind::kAwaitGradient)),
-              testing::HasSubstr("lack the part"));
-  EXPECT_THAT(
-      fault_after(layout, kForward, [&](auto& s) { s.push_back(*find(s, StepKind::kAttend)); }),
-      testing::HasSubstr("attends 2 times"));
-  EXPECT_THAT(
-      fault_after(layout, kForward, [&](auto& s) { find(s, StepKind::kShift)->bytes_sent += 1; }),
-      testing::HasSubstr("bytes"));
-  EXPECT_THAT(
-      fault_after(layout, kForward, [&](auto& s) { find(s, StepKind::kAttend)->pairs += 1; }),
-      testing::HasSubstr("pairs"));
-  EXPECT_THAT(fault_after(layout, kForward,
-                          [&](auto& s) { find(s, StepKind::kExchangeIn)->bytes_sent += 1; }),
-              testing::HasSubstr("the group sends"));
+  using enum StepKind;
+  using testing::HasSubstr;
+  const auto expect = [&](Direction direction,
+                          const std::function<void(std::vector<Step>&)>& damage,
+                          const char* words) {
+    EXPECT_THAT(fault_after(layout, direction, damage), HasSubstr(words));
+  };
+  expect(kForward, without(kAttend), "does not attend to all");
+  expect(kForward, without(kShift), "has not started");
+  expect(kForward, without(kAwaitShift), "while another one is under way");
+  expect(kForward, without(kExchangeOut), "waits for ever");
+  expect(kBackward, without(kAwaitGradient), "while another one is under way");
+  expect(kBackward, without(kShiftGradient), "has not started");
+  expect(
+      kForward, [](auto& s) { s.push_back(*find_step(s, kAttend)); }, "twice");
+  expect(kForward, change(kShift, [](Step& s) { s.bytes_sent += 1; }), "bytes");
+  expect(kForward, change(kAttend, [](Step& s) { s.pairs += 1; }), "pairs");
+  expect(kForward, change(kExchangeIn, [](Step& s) { s.bytes_sent += 1; }), "the group sends");
+  // The wrong peer: one waits for what never comes, or takes what is not meant for it.
+  expect(kForward, change(kShift, [](Step& s) { s.to = 3; }), "");
+  expect(kForward, change(kShift, [](Step& s) { std::swap(s.to, s.from); }), "");
+  expect(kForward, change(kShift, [](Step& s) { s.to = 1; }), "a wrong one");
+  // Fewer rows than are seen, with the right bytes for them.
+  const auto drop_row = [&](Step& s) {
+    s.rows.back().count -= 1;
+    s.bytes_sent -= layout.row_elements(0) * layout.element_bytes;
+  };
+  expect(kForward, change(kShift, drop_row), "do not fit in their buffer");
+  const AttentionLayout swapped = make_layout(4, 2, false, 64, PlacementKind::kDualChunkSwap);
+  EXPECT_THAT(fault_after(swapped, kForward, change(kShift, drop_row)), HasSubstr("is sent"));
+  expect(kForward, change(kAttend, [](Step& s) { s.rows.back().count -= 1; }),
+         "rows it does not have");
+  expect(kBackward, change(kShiftGradient, [](Step& s) { s.to = 2; }), "");
+}
+
+// Not a list of faults that someone thought of: every step of every rank is lost, doubled or moved,
+// and the checker must always see it.
+TEST(Checker, SeesEveryLostDoubledAndMisledStep) {
+  for (bool gather : {false, true}) {
+    for (auto placement : {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap}) {
+      const AttentionLayout layout = make_layout(3, 2, gather, 24, placement);
+      for (Direction direction : {Direction::kForward, Direction::kBackward}) {
+        const Lists right = all_lists(layout, direction);
+        ASSERT_EQ(find_fault(layout, direction, right), "");
+        for (size_t r = 0; r < 3; ++r) {
+          for (size_t i = 0; i < right[r][0].size(); ++i) {
+            const auto expect_fault = [&](const char* damage,
+                                          const std::function<void(std::vector<Step>&)>& edit) {
+              Lists wrong = right;
+              edit(wrong[r][0]);
+              EXPECT_NE(find_fault(layout, direction, wrong), "")
+                  << damage << " step " << i << " (" << name_of(right[r][0][i].kind)
+                  << ") of ring rank " << r << " gather " << gather;
+            };
+            expect_fault("lost", [&](auto& s) { s.erase(s.begin() + static_cast<int64_t>(i)); });
+            expect_fault("doubled", [&](auto& s) {
+              const Step twin = s[i];
+              s.insert(s.begin() + static_cast<int64_t>(i), twin);
+            });
+            if (right[r][0][i].bytes_sent == 0) continue;
+            expect_fault("shortened", [&](auto& s) { s[i].bytes_sent -= 2; });
+            if (right[r][0][i].to < 0) continue;
+            expect_fault("misled", [&](auto& s) { s[i].to = (s[i].to + 1) % 3; });
+          }
+        }
+      }
+    }
+  }
+}
+
+// Everybody sends before anybody receives is fine for buffered sends only; here two ranks wait for
+// each other's transfer of another hop.
+TEST(Checker, SeesADeadlock) {
+  const AttentionLayout layout = [] {
+    AttentionLayout full = make_layout(3, 1);
+    full.kind = MaskKind::kFull;
+    return full;
+  }();
+  Lists steps = all_lists(layout, Direction::kForward);
+  // Rank 1 does hop 2 first.
+  std::vector<Step>& list = steps[1][0];
+  std::vector<size_t> shifts;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].kind == StepKind::kShift || list[i].kind == StepKind::kAwaitShift)
+      shifts.push_back(i);
+  }
+  ASSERT_EQ(shifts.size(), 4u);
+  std::swap(list[shifts[0]], list[shifts[2]]);
+  std::swap(list[shifts[1]], list[shifts[3]]);
+  const auto attends = [](const Step& s) { return s.kind == StepKind::kAttend; };
+  const auto first =
+      std::find_if(list.begin() + static_cast<int64_t>(shifts[1]), list.end(), attends);
+  std::swap(*first, *std::find_if(first + 1, list.end(), attends));
+  EXPECT_THAT(find_fault(layout, Direction::kForward, steps), testing::HasSubstr("waits for ever"));
+}
+
+// Nothing grows with the product of ranks: one list of 4,096 ranks takes steps, not minutes.
+TEST(Schedule, OneListOfManyRanksIsLinear) {
+  for (auto placement :
+       {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap, PlacementKind::kStriped}) {
+    const AttentionLayout layout = make_layout(4096, 1, false, 1 << 20, placement);
+    const std::vector<Step> steps = backward_schedule(layout, 4095, 0);
+    EXPECT_GE(steps.size(), 4096u);
+    EXPECT_LE(steps.size(), 5u * 4096u);
+  }
 }
 
 }  // namespace

@@ -4,108 +4,137 @@
 namespace odyssey {
 namespace {
 
-// Builds the list of one rank. A ring rank works on block (r - t) mod R at hop t: its own first,
-// then that of the rank before it, and so on.
+// What one rank and its two partners of a hop need from each other.
+struct Hop {
+  int to = 0, from = 0;                            // ring ranks t places after and before this one
+  std::vector<RowRange> sent = {}, received = {};  // rows of the own block, rows of block `from`
+};
+
 class Builder {
  public:
-  Builder(const AttentionLayout& layout, int r, int u)
-      : layout_(layout), r_(r), u_(u), ring_(layout.ring_size()) {}
+  Builder(const AttentionLayout& layout, int r, int u) : layout_(layout), r_(r), u_(u) {
+    // A rank without heads has nothing to exchange but what the head exchange brings.
+    if (layout.row_elements(u) == 0) return;
+    const int ring = layout.ring_size();
+    for (int t = 1; t < ring; ++t) {
+      Hop hop{(r + t) % ring, (r + ring - t) % ring, {}, {}};
+      hop.sent = needed_rows(layout, hop.to, r);
+      hop.received = needed_rows(layout, r, hop.from);
+      if (!hop.sent.empty() || !hop.received.empty()) hops_.push_back(std::move(hop));
+    }
+  }
 
   std::vector<Step> forward() {
     exchange(StepKind::kExchangeIn, /*with_kv=*/true);
     if (layout_.outer_gather) {
-      gather();
-      for (int t = 0; t < ring_; ++t) attend(block_at(t));
+      for (const Hop& hop : hops_) add(transfer(StepKind::kGather, hop));
+      attend_own();
+      for (const Hop& hop : hops_) attend(hop);
     } else {
-      for (int t = 0; t < ring_; ++t) {
-        start_shift(t);
-        attend(block_at(t));
-        await_shift(t);
+      start_shift(0);
+      attend_own();
+      await_shift(0);
+      for (size_t i = 0; i < hops_.size(); ++i) {
+        start_shift(i + 1);
+        attend(hops_[i]);
+        await_shift(i + 1);
       }
     }
     exchange(StepKind::kExchangeOut, /*with_kv=*/false);
     return std::move(steps_);
   }
 
+  // q, k and v are still there from the forward call; only dout has to come. After a gather the
+  // rows of the other blocks are there too.
   std::vector<Step> backward() {
-    // q, k and v are still there from the forward call; only dout has to come.
     exchange(StepKind::kExchangeIn, /*with_kv=*/false);
-    if (layout_.outer_gather) {
-      for (int t = 0; t < ring_; ++t) attend(block_at(t));
-      reduce_gradients();
-    } else {
-      for (int t = 0; t < ring_; ++t) {
-        start_shift(t);
-        attend(block_at(t));
-        await_shift(t);
-        shift_gradients(t);
-      }
-      if (ring_ > 1) add({StepKind::kAwaitGradient, -1, -1, -1, r_, 0, 0, 0});
+    start_shift(0);
+    attend_own();
+    await_shift(0);
+    for (size_t i = 0; i < hops_.size(); ++i) {
+      start_shift(i + 1);
+      attend(hops_[i]);
+      // Before the wait for the next block: so a hop waits only for earlier hops of other ranks,
+      // and nobody for ever.
+      if (i > 0) add(waiting(StepKind::kAwaitGradient, gradient_transfer(hops_[i - 1])));
+      add(gradient_transfer(hops_[i]));
+      await_shift(i + 1);
     }
+    if (!hops_.empty()) add(waiting(StepKind::kAwaitGradient, gradient_transfer(hops_.back())));
     exchange_gradients();
     return std::move(steps_);
   }
 
  private:
-  int block_at(int hop) const { return ((r_ - hop) % ring_ + ring_) % ring_; }
-  int next() const { return (r_ + 1) % ring_; }
-  int previous() const { return (r_ + ring_ - 1) % ring_; }
-  void add(const Step& step) { steps_.push_back(step); }
-
-  // K and V, or dK and dV, of one block.
-  int64_t block_bytes(int block, int64_t element_bytes) const {
-    return 2 * layout_.block_elements(block, u_) * element_bytes;
+  void add(Step step) { steps_.push_back(std::move(step)); }
+  int64_t bytes_of(const std::vector<RowRange>& rows, int64_t element_bytes) const {
+    return count_rows(rows) * layout_.row_elements(u_) * element_bytes;
   }
 
-  void attend(int block) {
-    const int64_t pairs = visible_pairs(layout_, r_, block);
-    if (pairs > 0) add({StepKind::kAttend, -1, -1, block, -1, 0, 0, pairs});
+  void attend_own() {
+    const int64_t rows = layout_.placement.ring_block_rows(r_);
+    if (layout_.row_elements(u_) > 0 && rows > 0) attend(r_, {{0, rows}});
+  }
+  void attend(const Hop& hop) {
+    if (!hop.received.empty()) attend(hop.from, hop.received);
+  }
+  void attend(int block, const std::vector<RowRange>& rows) {
+    Step step{StepKind::kAttend};
+    step.block = block;
+    step.rows = rows;
+    step.pairs = visible_pairs(layout_, r_, block);
+    add(std::move(step));
   }
 
-  void start_shift(int hop) {
-    if (hop + 1 == ring_) return;
-    const int arriving = block_at(hop + 1);
-    add({StepKind::kShift, next(), previous(), block_at(hop), arriving,
-         block_bytes(block_at(hop), layout_.element_bytes),
-         block_bytes(arriving, layout_.element_bytes), 0});
-  }
-  void await_shift(int hop) {
-    if (hop + 1 == ring_) return;
-    add({StepKind::kAwaitShift, -1, -1, block_at(hop), block_at(hop + 1), 0, 0, 0});
-  }
-
-  // dK and dV of a block follow the block one hop behind, so they travel while the next block is
-  // worked on; after R hops they are home.
-  void shift_gradients(int hop) {
-    if (ring_ == 1) return;
-    if (hop > 0) add({StepKind::kAwaitGradient, -1, -1, -1, block_at(hop), 0, 0, 0});
-    const int arriving = block_at(hop + 1);
-    add({StepKind::kShiftGradient, next(), previous(), block_at(hop), arriving,
-         block_bytes(block_at(hop), 4), block_bytes(arriving, 4), 0});
-  }
-
-  void gather() {
-    if (ring_ == 1) return;
-    // Round the ring in R - 1 hops: every block but the next rank's passes on, every block but the
-    // own arrives.
-    Step step{StepKind::kGather};
-    for (int block = 0; block < ring_; ++block) {
-      const int64_t bytes = block_bytes(block, layout_.element_bytes);
-      if (block != next()) step.bytes_sent += bytes;
-      if (block != r_) step.bytes_received += bytes;
+  // K and V: own rows to the rank that sees them, the rows that this rank sees from their owner.
+  Step transfer(StepKind kind, const Hop& hop) const {
+    Step step{kind};
+    if (!hop.sent.empty()) {
+      step.to = hop.to;
+      step.block = r_;
+      step.rows = hop.sent;
+      step.bytes_sent = bytes_of(hop.sent, layout_.element_bytes);
     }
-    add(step);
+    if (!hop.received.empty()) {
+      step.from = hop.from;
+      step.arriving = hop.from;
+      step.arriving_rows = hop.received;
+      step.bytes_received = bytes_of(hop.received, layout_.element_bytes);
+    }
+    return step;
   }
 
-  void reduce_gradients() {
-    if (ring_ == 1) return;
-    // Every rank sends each other rank that rank's block, and receives its own block from each.
-    Step step{StepKind::kReduceGradients};
-    for (int block = 0; block < ring_; ++block) {
-      if (block != r_) step.bytes_sent += block_bytes(block, 4);
+  // dK and dV: the way back, in fp32 since they are sums.
+  Step gradient_transfer(const Hop& hop) const {
+    Step step{StepKind::kShiftGradient};
+    if (!hop.received.empty()) {
+      step.to = hop.from;
+      step.block = hop.from;
+      step.rows = hop.received;
+      step.bytes_sent = bytes_of(hop.received, 4);
     }
-    step.bytes_received = (ring_ - 1) * block_bytes(r_, 4);
-    add(step);
+    if (!hop.sent.empty()) {
+      step.from = hop.to;
+      step.arriving = r_;
+      step.arriving_rows = hop.sent;
+      step.bytes_received = bytes_of(hop.sent, 4);
+    }
+    return step;
+  }
+
+  static Step waiting(StepKind kind, Step step) {
+    step.kind = kind;
+    step.bytes_sent = step.bytes_received = 0;
+    return step;
+  }
+
+  void start_shift(size_t hop) {
+    if (layout_.outer_gather || hop >= hops_.size()) return;
+    add(transfer(StepKind::kShift, hops_[hop]));
+  }
+  void await_shift(size_t hop) {
+    if (layout_.outer_gather || hop >= hops_.size()) return;
+    add(waiting(StepKind::kAwaitShift, transfer(StepKind::kShift, hops_[hop])));
   }
 
   // A query head goes to its owner, a key/value head to everyone that needs it.
@@ -152,21 +181,38 @@ class Builder {
   int64_t token_bytes(int64_t element_bytes) const { return layout_.head_size * element_bytes; }
 
   const AttentionLayout& layout_;
-  int r_, u_, ring_;
+  int r_, u_;
+  std::vector<Hop> hops_;  // in order of distance, those without rows left out
   std::vector<Step> steps_;
 };
 
 }  // namespace
 
+std::vector<std::vector<Run>> block_runs(const AttentionLayout& layout, int r) {
+  if (layout.rows.empty()) return {layout.placement.ring_block(r)};
+  std::vector<std::vector<Run>> runs;
+  for (const Placement& row : layout.rows) runs.push_back(row.ring_block(r));
+  return runs;
+}
+
 int64_t visible_pairs(const AttentionLayout& layout, int r, int block) {
+  const std::vector<std::vector<Run>> queries = block_runs(layout, r),
+                                      keys = block_runs(layout, block);
   int64_t pairs = 0;
-  const auto add = [&](const Placement& row) {
-    const std::vector<Run> queries = row.ring_block(r), keys = row.ring_block(block);
-    pairs += count_visible_pairs({{queries, {}}, {keys, {}}, layout.kind, layout.window});
-  };
-  if (layout.rows.empty()) add(layout.placement);
-  for (const Placement& row : layout.rows) add(row);
+  for (size_t row = 0; row < queries.size(); ++row) {
+    pairs += count_visible_pairs({{queries[row], {}}, {keys[row], {}}, layout.kind, layout.window});
+  }
   return pairs;
+}
+
+std::vector<RowRange> needed_rows(const AttentionLayout& layout, int r, int block) {
+  const std::vector<std::vector<Run>> queries = block_runs(layout, r),
+                                      keys = block_runs(layout, block);
+  std::vector<RowRange> needed;
+  for (size_t row = 0; row < queries.size(); ++row) {
+    needed = united(needed, needed_rows(queries[row], keys[row], layout.kind, layout.window));
+  }
+  return needed;
 }
 
 std::string name_of(StepKind kind) {
@@ -185,8 +231,6 @@ std::string name_of(StepKind kind) {
       return "shift gradient";
     case StepKind::kAwaitGradient:
       return "await gradient";
-    case StepKind::kReduceGradients:
-      return "reduce gradients";
     case StepKind::kExchangeOut:
       return "exchange out";
   }
@@ -205,6 +249,15 @@ int64_t bytes_sent(const std::vector<Step>& steps) {
   int64_t bytes = 0;
   for (const Step& step : steps) bytes += step.bytes_sent;
   return bytes;
+}
+
+SentBytes sent_bytes(const AttentionLayout& layout, int r, int u) {
+  AttentionLayout everything = layout;
+  everything.kind = MaskKind::kFull;
+  const auto sent = [&](const AttentionLayout& any) {
+    return bytes_sent(forward_schedule(any, r, u)) + bytes_sent(backward_schedule(any, r, u));
+  };
+  return {sent(layout), sent(everything)};
 }
 
 }  // namespace odyssey

@@ -6,6 +6,19 @@
 // All strategies are one family: an inner head exchange over U Ulysses ranks around an outer
 // exchange of key/value blocks over R ring ranks, by shifting or by gathering.
 //   all_gather  U = 1, gather        ring  U = 1, shift        ulysses  R = 1        usp  both
+//
+// The outer exchange goes in hops. At hop t = 1..R-1 ring rank r works on block r - t (mod R): the
+// owner sends r the rows of it that r's queries see, and no others (sequence/needed_rows.h), and r
+// sends its part of their dK and dV home. Hops without such rows are not in the list. So every rank
+// receives exactly what it needs, which no other routing can undercut in bytes: a ring that passes
+// blocks on would carry rows through ranks that do not see them (a sliding window over
+// dual_chunk_swap looks both ways round the ring) and would take one more hop to bring dK and dV
+// home. Each hop is one rotation of the ranks: nobody receives from two at a time, and a slow rank
+// delays only those that need its rows. The price: where several ring ranks share a node, each of
+// them sends to the other nodes itself.
+//
+// Segments are not considered: they change with every batch, the list does not. Only a kPerDocument
+// placement follows the documents of each batch, and so do its lists.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,6 +26,7 @@
 
 #include "odyssey/schedule/head_map.h"
 #include "odyssey/sequence/block_mask.h"
+#include "odyssey/sequence/needed_rows.h"
 #include "odyssey/sequence/placement.h"
 
 namespace odyssey {
@@ -32,37 +46,44 @@ struct AttentionLayout {
 
   int ring_size() const { return placement.ring_size(); }
   int ulysses_size() const { return placement.ulysses_size(); }
-  // Elements of K (or of V) of ring block r on Ulysses rank u: what one block has.
-  int64_t block_elements(int r, int u) const {
-    return batch * placement.ring_block_rows(r) * heads.kv_count(u) * head_size;
-  }
+  // Elements of K and V of one row of a block on Ulysses rank u, over the whole batch.
+  int64_t row_elements(int u) const { return 2 * batch * heads.kv_count(u) * head_size; }
 };
+
+// Where the tokens of ring block r sit: once, or for each batch row where these differ.
+std::vector<std::vector<Run>> block_runs(const AttentionLayout& layout, int r);
 
 // Visible pairs of the queries of ring block r and the keys of `block`, segments not considered: of
 // one batch row, or of all of them where they differ.
 int64_t visible_pairs(const AttentionLayout& layout, int r, int block);
 
+// Rows of `block` that the queries of ring block r see, in any batch row.
+std::vector<RowRange> needed_rows(const AttentionLayout& layout, int r, int block);
+
 enum class StepKind {
-  kExchangeIn,       // Ulysses all-to-all: all heads of some tokens -> some heads of all tokens
-  kGather,           // ring all-gather: every block comes to this rank
-  kShift,            // starts: block `block` goes to `to`, block `arriving` comes from `from`
-  kAwaitShift,       // block `arriving` is here, and `block` has left
-  kAttend,           // own queries attend to block `block` (forward or backward)
-  kShiftGradient,    // starts: dK, dV of `block` go to `to`, those of `arriving` come from `from`
-  kAwaitGradient,    // dK, dV of `arriving` are here; they are added to what this rank has for it
-  kReduceGradients,  // ring reduce-scatter of dK, dV of all blocks: backward of kGather
-  kExchangeOut,  // Ulysses all-to-all back: some heads of all tokens -> all heads of some tokens
+  kExchangeIn,     // Ulysses all-to-all: all heads of some tokens -> some heads of all tokens
+  kGather,         // own rows go to `to`, rows of `arriving` come from `from` and stay; waits
+  kShift,          // starts: own rows go to `to`, rows of `arriving` come from `from`
+  kAwaitShift,     // the rows of the last kShift are here, and the own ones have left
+  kAttend,         // own queries attend to `rows` of `block` (forward or backward)
+  kShiftGradient,  // starts: dK, dV of `rows` of `block` go to their owner `to`; what rank `from`
+                   // has for `arriving_rows` of the own block comes
+  kAwaitGradient,  // those dK, dV are here and are added to the own ones; the others have left
+  kExchangeOut,    // Ulysses all-to-all back: some heads of all tokens -> all heads of some tokens
 };
 std::string name_of(StepKind kind);
 
 struct Step {
-  StepKind kind;
-  int to = -1, from = -1;  // rank within the ring, for shifts
-  int block = -1;          // ring block
-  int arriving = -1;       // ring block
+  StepKind kind = StepKind::kAttend;
+  int to = -1, from = -1;  // rank within the ring; -1 where nothing goes or comes
+  int block = -1;          // ring block of `rows`
+  int arriving = -1;       // ring block of `arriving_rows`
   int64_t bytes_sent = 0;  // by this rank to others; 0 for steps that only wait
   int64_t bytes_received = 0;
   int64_t pairs = 0;  // visible_pairs of kAttend
+  // Rows of storage order: those that leave, or are attended to; those that arrive. A step that
+  // awaits repeats what the step that started has.
+  std::vector<RowRange> rows = {}, arriving_rows = {};
 };
 
 // The steps of ring rank r, Ulysses rank u. Pure: same input, same list.
@@ -71,5 +92,13 @@ std::vector<Step> backward_schedule(const AttentionLayout& layout, int r, int u)
 
 // Sum over the list.
 int64_t bytes_sent(const std::vector<Step>& steps);
+
+// What ring rank r, Ulysses rank u sends in one forward and one backward call.
+struct SentBytes {
+  int64_t needed = 0;     // by the lists above
+  int64_t untrimmed = 0;  // if every rank were sent every row of every block
+  int64_t saved() const { return untrimmed - needed; }
+};
+SentBytes sent_bytes(const AttentionLayout& layout, int r, int u);
 
 }  // namespace odyssey

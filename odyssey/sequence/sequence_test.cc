@@ -6,6 +6,7 @@
 
 #include "odyssey/base/random.h"
 #include "odyssey/sequence/block_mask.h"
+#include "odyssey/sequence/needed_rows.h"
 #include "odyssey/sequence/placement.h"
 #include "odyssey/sequence/shard.h"
 
@@ -180,6 +181,46 @@ TEST(BlockMask, PositionOfWalksTheRuns) {
   EXPECT_EQ(position_of(runs, 1), 4);
   EXPECT_EQ(position_of(runs, 4), 18);
   EXPECT_THROW(position_of(runs, 5), std::logic_error);
+}
+
+// Random runs of both sides; the rows are found pair by pair.
+TEST(NeededRows, AreThoseThatSomeQuerySees) {
+  const Random random(7, 1);
+  uint64_t next = 0;
+  const auto draw = [&](int64_t most) {
+    return static_cast<int64_t>(random.integer(next++, static_cast<uint64_t>(most)));
+  };
+  for (int trial = 0; trial < 3000; ++trial) {
+    const auto runs = [&] {
+      std::vector<odyssey::Run> some;
+      int64_t first = draw(20);
+      for (int64_t i = draw(3); i >= 0; --i) {
+        some.push_back({first, draw(9), 1 + draw(4)});
+        first += some.back().count * some.back().stride + draw(10);
+      }
+      return some;
+    };
+    const std::vector<odyssey::Run> queries = runs(), keys = runs();
+    const MaskKind kind = std::array{MaskKind::kCausal, MaskKind::kFull, MaskKind::kLocalSliding,
+                                     MaskKind::kChunk}[static_cast<size_t>(draw(4))];
+    const int64_t window = 1 + draw(12);
+    const std::vector<RowRange> needed = needed_rows(queries, keys, kind, window);
+    std::vector<int64_t> expected, got;
+    for (int64_t k = 0; k < count_rows(keys); ++k) {
+      bool any = false;
+      for (int64_t q = 0; q < count_rows(queries); ++q)
+        any |= visible(kind, window, position_of(queries, q), position_of(keys, k));
+      if (any) expected.push_back(position_of(keys, k));
+    }
+    for (const RowRange& range : needed) {
+      ASSERT_GT(range.count, 0);
+      for (int64_t i = 0; i < range.count; ++i) got.push_back(position_of(keys, range.begin + i));
+    }
+    for (size_t i = 1; i < needed.size(); ++i)
+      ASSERT_GT(needed[i].begin, needed[i - 1].begin + needed[i - 1].count);
+    ASSERT_EQ(got, expected) << name_of(kind) << " window " << window << " trial " << trial;
+    ASSERT_EQ(positions(runs_of(keys, needed)), expected);
+  }
 }
 
 }  // namespace

@@ -53,9 +53,12 @@ LocalBatch cut(const Batch& batch, const Placement& placement, int r, int u) {
 
 std::string describe_layout(const ParallelConfig& p) {
   const char* names[] = {"all_gather", "ring", "ulysses", "usp"};
-  return fmt::format("{}: ring {} x ulysses {}, {}; data {}, fsdp {}",
-                     names[static_cast<int>(p.strategy)], p.ring_size, p.ulysses_size,
-                     name_of(p.placement), p.data, p.fsdp);
+  std::string text = fmt::format("{}: ring {} x ulysses {}", names[static_cast<int>(p.strategy)],
+                                 p.ring_size, p.ulysses_size);
+  if (p.strategy == Strategy::kUsp && p.outer_gather) text += ", outer all_gather";
+  if (p.ring_nodes != 1) text += fmt::format(", ring over {} nodes", p.ring_nodes);
+  if (p.ulysses_nodes != 1) text += fmt::format(", ulysses over {} nodes", p.ulysses_nodes);
+  return text + fmt::format(", {}; data {}, fsdp {}", name_of(p.placement), p.data, p.fsdp);
 }
 
 template <class T>
@@ -66,7 +69,8 @@ class Trainer {
         world_(world),
         observer_(observer),
         mesh_(world, config.parallel.data, config.parallel.fsdp, config.parallel.ring_size,
-              config.parallel.ulysses_size),
+              config.parallel.ulysses_size,
+              {config.parallel.ring_nodes, config.parallel.ulysses_nodes}),
         dataset_(make_dataset(config.data, config.model.vocabulary)),
         decoder_(config, mesh_),
         optimizer_(config.optimizer, static_cast<int64_t>(decoder_.parameters().weights().size()),
@@ -75,7 +79,8 @@ class Trainer {
   void run() {
     first_batch_ = read_batch();
     barrier(world_);
-    if (world_.rank() == 0) observer_.started(start_report());
+    const StartReport start = start_report();
+    if (world_.rank() == 0) observer_.started(start);
     FinishReport finish;
     std::vector<double> seconds;
     const Clock::time_point begin = Clock::now();
@@ -96,6 +101,7 @@ class Trainer {
   }
 
  private:
+  // Collective.
   StartReport start_report() {
     const StepTeraflops flops = step_teraflops(config_);
     StartReport report;
@@ -108,14 +114,17 @@ class Trainer {
     report.teraflops_per_step = flops.total();
     report.attention_share = flops.total() > 0 ? flops.attention / flops.total() : 0;
     report.bytes_held = buffer_bytes_alive();
-    report.attention_bytes_per_layer = bytes_sent(forward_schedule(decoder_.layout(), 0, 0)) +
-                                       bytes_sent(backward_schedule(decoder_.layout(), 0, 0));
     const AttentionLayout& layout = decoder_.layout();
     const RingWork work = count_ring_work(
         row_placements(layout.placement, first_batch_->rows, first_batch_->segments),
         first_batch_->segments, layout.kind, layout.window);
     report.imbalance = work.imbalance();
     report.step_imbalance = work.step_imbalance();
+    const SentBytes mine = sent_bytes(layout, mesh_.ring_index(), mesh_.ulysses_index());
+    double bytes[2] = {static_cast<double>(mine.needed), static_cast<double>(mine.saved())};
+    all_reduce_sum(world_, bytes);
+    report.attention_bytes_per_layer = static_cast<int64_t>(bytes[0] / world_.size());
+    report.attention_bytes_saved_per_layer = static_cast<int64_t>(bytes[1] / world_.size());
     return report;
   }
 
@@ -126,12 +135,16 @@ class Trainer {
     return dataset_->next(mesh_.batch_index() * rows, rows);
   }
 
+  double seconds_waiting() {
+    return mesh_.ring().traffic().seconds_waiting + mesh_.ulysses().traffic().seconds_waiting;
+  }
+
   StepReport train_step(int64_t step) {
     const Clock::time_point begin = Clock::now();
     ShardedParameters<T>& parameters = decoder_.parameters();
     parameters.start_gradients();
     decoder_.forget_max_logits();
-    double sums[2] = {0, 0};  // loss, weight
+    double sums[3] = {0, 0, -seconds_waiting()};  // loss, weight, waiting
     for (int64_t micro = 0; micro < config_.data.gradient_accumulation_steps; ++micro) {
       const LocalBatch batch =
           cut(read_batch(), decoder_.layout().placement, mesh_.ring_index(), mesh_.ulysses_index());
@@ -140,6 +153,7 @@ class Trainer {
       sums[0] += sum.loss;
       sums[1] += sum.weight;
     }
+    sums[2] += seconds_waiting();
     all_reduce_sum(world_, sums);
     all_reduce_max(world_, decoder_.max_logits());
     parameters.reduce_over_data();
@@ -150,6 +164,7 @@ class Trainer {
     report.total_weights = sums[1];
     const std::span<const float> max_logits = decoder_.max_logits();
     report.max_logit = double{*std::max_element(max_logits.begin(), max_logits.end())};
+    report.seconds_waiting = sums[2] / world_.size();
     // A batch without any target: nothing to divide by, nothing to learn.
     if (sums[1] > 0) {
       report.loss = sums[0] / sums[1];

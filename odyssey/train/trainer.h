@@ -18,10 +18,12 @@ struct StartReport {
   std::string dataset;  // what Dataset::describe says
   std::string isa;      // of the attention kernels
   int threads_per_rank = 1;
-  double teraflops_per_step = 0;          // of one rank, MaxText's formula, without recompute
-  double attention_share = 0;             // of those, in [0, 1]
-  int64_t bytes_held = 0;                 // buffers of this process (thread ranks: of all ranks)
-  int64_t attention_bytes_per_layer = 0;  // sent by rank 0 in one forward and backward of one layer
+  double teraflops_per_step = 0;  // of one rank, MaxText's formula, without recompute
+  double attention_share = 0;     // of those, in [0, 1]
+  int64_t bytes_held = 0;         // buffers of this process (thread ranks: of all ranks)
+  // Sent in one forward and backward of one layer, mean of all ranks; and what whole blocks to
+  // everybody would add to that.
+  int64_t attention_bytes_per_layer = 0, attention_bytes_saved_per_layer = 0;
   // Attention work of the first batch: busiest ring rank over the mean, in all and where ranks wait
   // for each other after each hop (sequence/balance.h).
   double imbalance = 1, step_imbalance = 1;
@@ -34,8 +36,10 @@ struct StepReport {
   double teraflops_per_second = 0;  // per rank
   double tokens_per_second = 0;     // per rank
   double tokens = 0;                // per rank
-  double total_weights = 0;         // tokens that count in the loss
-  double loss = 0;                  // sum of losses / total_weights, nats
+  // In waits of attention for other ranks, what computation did not hide; mean of all ranks.
+  double seconds_waiting = 0;
+  double total_weights = 0;  // tokens that count in the loss
+  double loss = 0;           // sum of losses / total_weights, nats
   double perplexity = 0;
   double raw_grad_norm = 0;  // before clipping
   double grad_norm = 0;      // after clipping

@@ -29,6 +29,8 @@ OUTSIDE = {
     "yaml-cpp/": "odyssey/config/yaml.cc",
 }
 SOURCES = ["odyssey", "apps", "examples", "bench", "tests"]
+# Stands in front of MPI itself, in tests.
+SHIM = "odyssey/comm/synchronous_sends.cc"
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SPDX = "// SPDX-License-Identifier: Apache-2.0"
 
@@ -96,6 +98,8 @@ class Checker:
             self.report(path, 1, f"folder {path.parts[1]} has no place in the order: add it to this check and to DESIGN.md")
         for number, line in enumerate(without_comments(lines), start=1):
             include = INCLUDE.match(line)
+            if path.as_posix() == SHIM and re.search(r"\bP?MPI_|<mpi\.h>", line):
+                continue
             if include:
                 self.check_include(path, number, include.group(1), include.group(2))
             elif re.search(r"\bMPI_", line) and path.as_posix() != "odyssey/comm/mpi_group.cc":
