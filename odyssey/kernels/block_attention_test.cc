@@ -440,6 +440,25 @@ TEST_P(BlockAttention, Bf16IsNearDenseForRaggedShapes) {
   }
 }
 
+// Long enough for several items of queries and chunks of keys, so that squares with and without a
+// mask follow one another, gaps between them included.
+TEST_P(BlockAttention, Bf16IsNearDenseOverManyTiles) {
+  for (MaskKind kind : {MaskKind::kCausal, MaskKind::kLocalSliding}) {
+    for (int64_t head_size : {64, 128}) {
+      Case c{.sequence_length = 421,
+             .query_heads = 3,
+             .kv_heads = 1,
+             .head_size = head_size,
+             .kind = kind,
+             .window = 170};
+      const std::string what = std::string(name_of(kind)) + " D=" + std::to_string(head_size);
+      expect_bf16_errors(c, what);
+      c.segments = documents({230, 180}, 421);
+      expect_bf16_errors(c, what + " packed");
+    }
+  }
+}
+
 TEST_P(BlockAttention, Bf16SoftCapScaleAndSinks) {
   Case c{.sequence_length = 150, .query_heads = 8, .soft_cap = 2, .blocks = 2, .gain = 2};
   expect_bf16_errors(c, "cap 2");
