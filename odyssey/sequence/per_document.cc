@@ -86,6 +86,7 @@ class Dealer {
     for (int64_t first = 0; first < document.tokens;) {  // it fits nowhere
       Rank& roomy = *std::max_element(ranks_.begin(), ranks_.end(),
                                       [](const Rank& a, const Rank& b) { return a.room < b.room; });
+      ODYSSEY_CHECK(roomy.room > 0, "{} tokens for no room", document.tokens - first);
       const int64_t count = std::min(roomy.room, document.tokens - first);
       give(roomy, document, first, count);
       first += count;
