@@ -42,6 +42,43 @@ TEST(QkClip, HeadsWithoutAFiniteScoreStay) {
   EXPECT_EQ(factors.query, (std::vector<float>{1, 1, 1, 0.5f}));
 }
 
+TEST(QkClip, ScalesTheRowsAndBiasesOfAHeadAndNothingElse) {
+  ModelConfig model;
+  model.embedding = 4;
+  model.mlp = 6;
+  model.layers = 2;
+  model.vocabulary = 8;
+  model.query_heads = 4;
+  model.kv_heads = 2;
+  model.head_size = 2;
+  model.qkv_bias = true;
+  // Head 1 of layer 1 is at 4 times the threshold; it shares key head 0 with head 0.
+  const std::vector<float> most = {1, 1, 1, 1, 1, 4, 1, 1};
+  for (int ranks : {1, 2, 3, 5}) {  // shards end anywhere within a head
+    run_on_threads(ranks, [&](Group& world) {
+      Mesh mesh(world, 1, 1, ranks, 1);
+      ShardedParameters<float> parameters(parameter_groups(model), 0, mesh);
+      std::fill(parameters.weights().begin(), parameters.weights().end(), 1.0f);
+      EXPECT_EQ(clip_query_key(model, most, 1, parameters), 1);
+      for (int64_t g = 0; g < static_cast<int64_t>(parameters.groups().size()); ++g) {
+        const ParameterGroup& group = parameters.groups()[g];
+        const std::span<float> shard = parameters.weights_of(g);
+        for (size_t i = 0; i < shard.size(); ++i) {
+          const int64_t at = parameters.shard_begin(g) + static_cast<int64_t>(i);
+          float expected = 1;
+          for (const ParameterTensor& tensor : group.tensors) {
+            if (g != 2 || at < tensor.offset || at >= tensor.offset + tensor.size()) continue;
+            if (!tensor.name.starts_with("query_key_value")) continue;
+            const int64_t head = (at - tensor.offset) * 8 / tensor.size();  // 4 q, 2 k, 2 v
+            expected = head == 0 ? 2.0f : head == 1 || head == 4 ? 0.5f : 1;
+          }
+          EXPECT_EQ(shard[i], expected) << ranks << " " << group.name << " " << at;
+        }
+      }
+    });
+  }
+}
+
 class Recorder : public TrainObserver {
  public:
   void stepped(const StepReport& report) override { steps.push_back(report); }
