@@ -21,9 +21,13 @@ constexpr std::array kMeasures = {Measure::kStepSeconds, Measure::kTokensPerSeco
                                   Measure::kAttentionForwardBackwardPerSecond};
 
 // What the label says anyway, and what makes no other group.
-constexpr std::array<std::string_view, 4> kLayoutKeys = {
-    "context_parallel_strategy", "ici_context_parallelism", "ici_context_usp_ulysses_parallelism",
-    "max_target_length"};
+constexpr std::array<std::string_view, 7> kLayoutKeys = {"context_parallel_strategy",
+                                                         "ici_context_parallelism",
+                                                         "ici_context_usp_ulysses_parallelism",
+                                                         "ici_context_ulysses_parallelism",
+                                                         "ici_fsdp_parallelism",
+                                                         "ici_data_parallelism",
+                                                         "max_target_length"};
 
 Measure read_measure(Fields& fields) {
   std::vector<std::string> words;
@@ -92,8 +96,11 @@ Cell read_cell(std::vector<std::string> words, const std::vector<std::string>& c
   cell.counts = count(cell.job.config);
   const RunConfig& run = cell.job.config.run;
   cell.strategy = strategy_name(run.parallel.strategy);
-  cell.label = fmt::format("{} {}x{} {}", cell.strategy, run.parallel.ring_size,
-                           run.parallel.ulysses_size, run.data.sequence_length);
+  cell.label =
+      fmt::format("{} {}x{} ", cell.strategy, run.parallel.ring_size, run.parallel.ulysses_size);
+  if (run.parallel.fsdp > 1) cell.label += fmt::format("fsdp {} ", run.parallel.fsdp);
+  if (run.parallel.data > 1) cell.label += fmt::format("data {} ", run.parallel.data);
+  cell.label += fmt::format("{}", run.data.sequence_length);
   cell.group = fmt::format("{}", run.data.sequence_length);
   for (const std::string& word : words) {
     if (std::find(kLayoutKeys.begin(), kLayoutKeys.end(), key_of(word)) != kLayoutKeys.end()) {
