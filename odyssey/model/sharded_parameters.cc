@@ -131,6 +131,8 @@ void ShardedParameters<T>::reduce(int64_t g) {
 
 template <class T>
 void ShardedParameters<T>::reduce_over_data() {
+  // For one copy of the model even the sum of one would be a pass over all gradients.
+  if (mesh_.data().size() == 1) return;
   all_reduce_sum(mesh_.data(), gradients_.span(), data_workspace_.span());
 }
 
