@@ -14,10 +14,11 @@
 namespace odyssey {
 namespace {
 
+#if defined(__x86_64__)
 // Whether the processor has bf16 tiles and Linux lets this process use them. The kernel saves tile
 // registers (8 KiB a thread) only for processes that asked, so ask once.
 bool can_use_tiles() {
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__linux__)
   static const bool granted = [] {
     if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16") ||
         !__builtin_cpu_supports("avx512bf16")) {
@@ -32,6 +33,7 @@ bool can_use_tiles() {
   return false;
 #endif
 }
+#endif
 
 }  // namespace
 

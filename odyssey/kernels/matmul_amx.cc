@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "odyssey/base/error.h"
 #include "odyssey/base/parallel_for.h"
 #include "odyssey/kernels/matmul_tile.h"
 #include "odyssey/kernels/scratch.h"

@@ -26,7 +26,7 @@ struct LoopOf {
   int64_t flops;  // of one call
 };
 
-LoopOf loop_of(PeakKind kind) {
+LoopOf loop_of([[maybe_unused]] PeakKind kind) {
 #if defined(__x86_64__)
   switch (kind) {
     case PeakKind::kAmxBf16:
