@@ -87,10 +87,11 @@ bool load_queries(const void* data, int64_t stride, int64_t rows, const TileOpti
   return with_operand(data, stride, rows, o, [&](auto operand) {
     FiniteCheck check;
     const ColumnBlocks columns{o.padded / kLanes};
-    for (int64_t at = 0; at < columns.vectors;) {
-      const int64_t width = columns.width(at);
-      for (int64_t v = at; v < at + width; ++v) {
-        for (int64_t i = 0; i < kQueryTile; i += kLanes) {
+    // Rows may be pages apart: kLanes of them at a time.
+    for (int64_t i = 0; i < kQueryTile; i += kLanes) {
+      for (int64_t at = 0; at < columns.vectors; at += columns.width(at)) {
+        const int64_t width = columns.width(at);
+        for (int64_t v = at; v < at + width; ++v) {
           Vector x[kLanes];
           for (int64_t lane = 0; lane < kLanes; ++lane) {
             x[lane] = factor * operand.at(i + lane, v * kLanes);
@@ -104,7 +105,6 @@ bool load_queries(const void* data, int64_t stride, int64_t rows, const TileOpti
           }
         }
       }
-      at += width;
     }
     return check.passed();
   });

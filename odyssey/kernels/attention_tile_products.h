@@ -7,8 +7,9 @@
 namespace odyssey {
 namespace {
 
-// Scores of hidden pairs: far below kNothingSeen of block_attention.h, so that exp(hidden - max) is
-// 0 even for a row that has seen nothing yet.
+constexpr float kNothing = -1e30f;  // kNothingSeen of block_attention.h
+// Scores of hidden pairs: far below that, so that exp(hidden - max) is 0 even for a row that has
+// seen nothing yet.
 constexpr float kHidden = -3e38f;
 
 struct KeyRange {

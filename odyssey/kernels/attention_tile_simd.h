@@ -39,13 +39,19 @@ void load(const QueryTile& q, const TileOptions& o, float* words) {
   const ForwardTile tile(words, o.padded);
   tile.mask->fill(q);
   load_queries(q.q, q.q_stride, q.rows, o, o.scale, tile.q, nullptr);
+  bool fresh = true;
+  for (int64_t i = 0; i < kQueryTile; ++i) {
+    tile.max[i] = tile.reference[i] = i < q.rows ? q.max[i] : kNothing;
+    tile.sum[i] = i < q.rows ? q.sum[i] : 0.0f;
+    fresh = fresh && tile.max[i] == kNothing;
+  }
+  if (fresh) {  // nothing seen, so the accumulator is 0
+    std::memset(tile.accumulator, 0, static_cast<size_t>(kQueryTile * o.padded) * sizeof(float));
+    return;
+  }
   TileOptions plain = o;
   plain.is_bf16 = false;
   load_queries(q.accumulator, q.accumulator_stride, q.rows, plain, 1, tile.accumulator, nullptr);
-  for (int64_t i = 0; i < kQueryTile; ++i) {
-    tile.max[i] = tile.reference[i] = i < q.rows ? q.max[i] : -1e30f;
-    tile.sum[i] = i < q.rows ? q.sum[i] : 0.0f;
-  }
 }
 
 void store(const QueryTile& q, const TileOptions& o, float* words) {
@@ -160,7 +166,7 @@ void load_backward(const QueryTile& q, const TileOptions& o, float* words) {
   std::memset(tile.dq, 0, static_cast<size_t>(kQueryTile * o.padded) * sizeof(float));
   for (int64_t i = 0; i < kQueryTile; ++i) {
     // A row that sees nothing has lse = -inf and only hidden scores: any finite number serves.
-    tile.lse[i] = i < q.rows && q.max[i] > -1e30f ? q.max[i] : 0.0f;
+    tile.lse[i] = i < q.rows && q.max[i] > kNothing ? q.max[i] : 0.0f;
     tile.delta[i] = i < q.rows ? q.sum[i] : 0.0f;
   }
 }
