@@ -102,9 +102,10 @@ void ParallelAttention<T>::set_segments(std::span<const int32_t> segments) {
     make_runs();
   }
   for (int block = 0; block < layout_.ring_size(); ++block) {
-    const int64_t count = runs_[block].empty() ? 0 : count_rows(runs_of(block, 0));
-    segments_[block].resize(segments.empty() ? 0 : layout_.batch * count);
-    if (segments.empty()) continue;
+    segments_[block].clear();
+    if (segments.empty() || runs_[block].empty()) continue;  // no mask, or not attended to
+    const int64_t count = count_rows(runs_of(block, 0));
+    segments_[block].resize(layout_.batch * count);
     for (int64_t row = 0; row < layout_.batch; ++row) {
       take_rows(runs_of(block, row), segments.subspan(row * length, length),
                 std::span(segments_[block]).subspan(row * count, count));
