@@ -18,20 +18,6 @@ std::string_view name_of(DataType type) {
   return type == DataType::kFloat32 ? "float32" : "bfloat16";
 }
 
-std::string_view name_of(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kAllGather:
-      return "all_gather";
-    case Strategy::kRing:
-      return "ring";
-    case Strategy::kUlysses:
-      return "ulysses";
-    case Strategy::kUsp:
-      return "usp";
-  }
-  return "?";
-}
-
 std::string describe(const ParallelConfig& parallel) {
   std::string text{name_of(parallel.strategy)};
   if (parallel.strategy == Strategy::kUsp) {

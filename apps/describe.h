@@ -10,7 +10,6 @@
 namespace odyssey {
 
 std::string_view name_of(DataType type);
-std::string_view name_of(Strategy strategy);
 
 // "usp: ring 4 x ulysses 2, dual_chunk_swap, 8 ranks"; data and fsdp where they are not 1.
 std::string describe(const ParallelConfig& parallel);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "odyssey/config/plan_config.h"
 
+#include <array>
+
 #include <fmt/core.h>
 
 #include "odyssey/base/error.h"
@@ -30,18 +32,13 @@ RematConfig resolve_custom(const Settings& settings) {
   return remat;
 }
 
-// What each policy of MaxText keeps: attention, query_key_value, output, mlp_in, mlp_out.
 RematConfig resolve_remat(const Settings& settings) {
-  const std::string& policy = settings.text("remat_policy");
-  if (policy == "custom") return resolve_custom(settings);
-  if (policy == "minimal_with_context") return {false, false, false, false, false};
-  if (policy == "minimal") return {true, false, false, false, false};
-  if (policy == "save_dot_with_context_except_mlp") return {false, false, false, true, true};
-  if (policy == "save_dot_except_mlpwi") return {true, false, false, true, false};
-  if (policy == "save_dot_except_mlp") return {true, false, false, true, true};
-  if (policy == "save_qkv_proj") return {true, false, true, true, true};
-  if (policy == "save_out_proj") return {true, true, false, true, true};
-  ODYSSEY_CHECK(policy == "full", "remat_policy {}", policy);
+  const std::string& name = settings.text("remat_policy");
+  if (name == "custom") return resolve_custom(settings);
+  for (const RematPolicy& policy : remat_policies()) {
+    if (policy.name == name) return policy.again;
+  }
+  ODYSSEY_CHECK(false, "remat_policy {}", name);
   return {};
 }
 
@@ -63,11 +60,27 @@ KernelConfig resolve_kernel(const Settings& settings) {
 
 }  // namespace
 
+std::span<const RematPolicy> remat_policies() {
+  // What MaxText computes again: attention, query_key_value, output, mlp_in, mlp_out.
+  static constexpr std::array<RematPolicy, 8> kPolicies = {{
+      {"full", {true, true, true, true, true}},
+      {"save_out_proj", {true, true, false, true, true}},
+      {"save_qkv_proj", {true, false, true, true, true}},
+      {"save_dot_except_mlp", {true, false, false, true, true}},
+      {"save_dot_except_mlpwi", {true, false, false, true, false}},
+      {"save_dot_with_context_except_mlp", {false, false, false, true, true}},
+      {"minimal", {true, false, false, false, false}},
+      {"minimal_with_context", {false, false, false, false, false}},
+  }};
+  return kPolicies;
+}
+
 PlanConfig make_plan_config(const Settings& settings, int64_t ranks) {
   PlanConfig config;
   config.run = resolve_run(settings, ranks);
   config.kernel = resolve_kernel(settings);
   config.remat = resolve_remat(settings);
+  config.remat_policy = settings.text("remat_policy");
   config.fp8_linear = settings.text("quantization") == "fp8";
   config.may_split_torus = settings.flag("allow_split_physical_axes");
   return config;

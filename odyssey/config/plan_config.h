@@ -3,6 +3,9 @@
 // another machine's kernels and compiler have. Checked here; nothing of it changes a run.
 #pragma once
 #include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "odyssey/config/run_config.h"
 #include "odyssey/config/settings.h"
@@ -24,10 +27,18 @@ struct RematConfig {
   bool attention = true, query_key_value = true, output = true, mlp_in = true, mlp_out = true;
 };
 
+// The values of remat_policy other than custom.
+struct RematPolicy {
+  std::string_view name;
+  RematConfig again;
+};
+std::span<const RematPolicy> remat_policies();
+
 struct PlanConfig {
   RunConfig run;
   KernelConfig kernel;
   RematConfig remat;
+  std::string remat_policy;      // its name
   bool fp8_linear = false;       // quantization=fp8: products with weights, not attention
   bool may_split_torus = false;  // allow_split_physical_axes
 };

@@ -170,6 +170,20 @@ PlacementKind choose_placement(const Settings& settings, const ParallelConfig& p
 
 }  // namespace
 
+std::string_view name_of(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kAllGather:
+      return "all_gather";
+    case Strategy::kRing:
+      return "ring";
+    case Strategy::kUlysses:
+      return "ulysses";
+    case Strategy::kUsp:
+      return "usp";
+  }
+  return "?";
+}
+
 ParallelConfig resolve_parallel(const Settings& settings, const ModelConfig& model,
                                 const RowShape& row, int64_t available_ranks,
                                 std::vector<std::string>& notes) {

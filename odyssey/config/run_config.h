@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "odyssey/sequence/block_mask.h"
@@ -13,6 +14,7 @@
 namespace odyssey {
 
 enum class Strategy { kAllGather, kRing, kUlysses, kUsp };
+std::string_view name_of(Strategy strategy);  // the word of context_parallel_strategy
 enum class DataType { kFloat32, kBfloat16 };
 enum class Activation { kSilu, kGelu };  // gelu: the tanh form, as gemma has it
 enum class DatasetType { kSynthetic, kText };
