@@ -178,6 +178,26 @@ JsonLine& JsonLine::add(std::string_view name, std::string_view value) {
   return add_raw(name, quote_json(value));
 }
 
+JsonLine& JsonLine::add_flag(std::string_view name, bool value) {
+  return add_raw(name, value ? "true" : "false");
+}
+
+JsonLine& JsonLine::add(std::string_view name, const JsonLine& value) {
+  return add_raw(name, value.text());
+}
+
+JsonLine& JsonLine::add(std::string_view name, const std::vector<JsonLine>& values) {
+  std::string list;
+  for (const JsonLine& value : values) list += (list.empty() ? "" : ", ") + value.text();
+  return add_raw(name, "[" + list + "]");
+}
+
+JsonLine& JsonLine::add(std::string_view name, const std::vector<std::string>& values) {
+  std::string list;
+  for (const std::string& value : values) list += (list.empty() ? "" : ", ") + quote_json(value);
+  return add_raw(name, "[" + list + "]");
+}
+
 JsonLine& JsonLine::add_raw(std::string_view name, std::string_view value) {
   ODYSSEY_CHECK(std::find(names_.begin(), names_.end(), name) == names_.end(),
                 "the key {} was added twice", name);

@@ -29,7 +29,7 @@ SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_
 // The text as a JSON string, with quotes. Bytes that are no UTF-8 become U+FFFD.
 std::string quote_json(std::string_view text);
 
-// One JSON object on one line, keys in the order they were added.
+// One JSON object on one line, keys in the order they were added; objects may hold others.
 class JsonLine {
  public:
   // Shortest text that reads back as the same double, always with a point or an exponent. JSON has
@@ -38,6 +38,11 @@ class JsonLine {
   JsonLine& add(std::string_view name, int64_t value);
   JsonLine& add(std::string_view name, int value) { return add(name, int64_t{value}); }
   JsonLine& add(std::string_view name, std::string_view value);
+
+  JsonLine& add_flag(std::string_view name, bool value);
+  JsonLine& add(std::string_view name, const JsonLine& value);
+  JsonLine& add(std::string_view name, const std::vector<JsonLine>& values);
+  JsonLine& add(std::string_view name, const std::vector<std::string>& values);
 
   // Without a line end.
   std::string text() const { return "{" + members_ + "}"; }

@@ -112,5 +112,16 @@ TEST(SafetensorsHeader, RefusesOddForms) {
   EXPECT_THROW(parse_safetensors_header("f", "{\"a\":" + std::string(1 << 20, '[')), UserError);
 }
 
+TEST(JsonLine, HoldsObjectsAndLists) {
+  JsonLine inner, line;
+  inner.add("a", 1);
+  line.add_flag("yes", true).add_flag("no", false).add("one", inner);
+  line.add("many", std::vector<JsonLine>{inner, JsonLine()});
+  line.add("texts", std::vector<std::string>{"x", "\"y"}).add("none", std::vector<JsonLine>());
+  EXPECT_EQ(line.text(),
+            "{\"yes\": true, \"no\": false, \"one\": {\"a\": 1}, \"many\": [{\"a\": 1}, {}], "
+            "\"texts\": [\"x\", \"\\\"y\"], \"none\": []}");
+}
+
 }  // namespace
 }  // namespace odyssey
