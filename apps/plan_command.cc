@@ -173,7 +173,7 @@ int run_plan_command(const PlanCommand& command) {
     return kExitDone;
   }
   const Job job = make_job(command.yml, command.words);
-  print_step(job, count(job.config));
+  print_step(job, count(job));
   return kExitDone;
 }
 

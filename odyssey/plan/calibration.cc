@@ -5,6 +5,7 @@
 #include <array>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include "odyssey/plan/fields.h"
 
@@ -24,6 +25,23 @@ std::span<const CalibrationField> calibration_fields() {
   return kFields;
 }
 
+namespace {
+
+FittedOn read_fitted_on(Fields& fields) {
+  constexpr int64_t kMost = 1'000'000'000;
+  FittedOn on;
+  on.cells = fields.whole("cells", 0, kMost);
+  if (on.cells == 0) return on;
+  on.machines = fields.list("machines");
+  on.least_length = fields.whole("shortest", 1, kMost);
+  on.most_length = fields.whole("longest", on.least_length, kMost);
+  on.placements = fields.list("placements");
+  on.unmeasured = fields.list("unmeasured");
+  return on;
+}
+
+}  // namespace
+
 Calibration load_calibration(const std::string& name) {
   Fields fields(plan_file("calibration", name));
   Calibration calibration;
@@ -31,6 +49,9 @@ Calibration load_calibration(const std::string& name) {
   for (const CalibrationField& field : calibration_fields()) {
     calibration.*field.value = fields.number(std::string(field.name), field.least, field.most);
   }
+  calibration.trims_hidden_blocks =
+      fields.choice("trims_hidden_blocks", {"true", "false"}) == "true";
+  calibration.fitted_on = read_fitted_on(fields);
   fields.refuse_rest();
   return calibration;
 }
@@ -42,6 +63,14 @@ std::string calibration_text(const Calibration& calibration, std::span<const std
     text += fmt::format("{}: {:.4g}{}\n", field.name, calibration.*field.value,
                         field.is_fitted ? "" : "  # not fitted");
   }
+  text += fmt::format("trims_hidden_blocks: {}\n", calibration.trims_hidden_blocks);
+  const FittedOn& on = calibration.fitted_on;
+  text += fmt::format("cells: {}\n", on.cells);
+  if (on.cells == 0) return text;
+  text += fmt::format("machines: [{}]\nshortest: {}\nlongest: {}\n", fmt::join(on.machines, ", "),
+                      on.least_length, on.most_length);
+  text += fmt::format("placements: [{}]\nunmeasured: [{}]\n", fmt::join(on.placements, ", "),
+                      fmt::join(on.unmeasured, ", "));
   return text;
 }
 

@@ -2,12 +2,22 @@
 // Calibration: the constants that no data sheet tells, one set for a family of chips, read from
 // configs/calibration/NAME.yml. `odyssey plan --fit` makes such files.
 #pragma once
-#include <array>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace odyssey {
+
+// What the constants were fitted on: confidence.h tells by it how far a prediction is from that.
+struct FittedOn {
+  int64_t cells = 0;                          // 0: not fitted
+  std::vector<std::string> machines;          // files of configs/hardware
+  int64_t least_length = 0, most_length = 0;  // tokens of a row
+  std::vector<std::string> placements;
+  std::vector<std::string> unmeasured;  // fitted constants that no cell depends on
+};
 
 struct Calibration {
   std::string name;
@@ -20,6 +30,10 @@ struct Calibration {
   // Known from elsewhere.
   double linear_efficiency = 0;      // share of the peak in products with weights
   double tile_overhead_seconds = 0;  // one step of an attention kernel's grid
+  // Blocks that a mask hides from all ranks ahead do not travel: so does the trainer here. Else
+  // every block goes all the way round.
+  bool trims_hidden_blocks = false;
+  FittedOn fitted_on;
 };
 
 // A constant by its name in files.

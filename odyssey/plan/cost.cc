@@ -42,6 +42,27 @@ class Estimator {
         routes_(route(job.hardware, job.config.run.parallel)),
         traits_(traits()) {}
 
+  CallParts call_parts() const {
+    const TransferCounts& t = counts_.transfers;
+    const bool ring = run_.parallel.ring_size > 1 && !run_.parallel.outer_gather;
+    CallParts parts;
+    parts.tile = forward_seconds(1);
+    if (ring) {
+      parts.merge = merge_forward();
+      parts.step = calibration_.ring_step_seconds;
+      parts.hop = real(t.hop) * element_bytes() / routes_.neighbour;
+      parts.hops = t.hops;
+    }
+    parts.exchange_in = collective_seconds(real(t.exchange_in) * element_bytes(), routes_.exchange);
+    parts.exchange_out =
+        collective_seconds(real(t.exchange_out) * element_bytes(), routes_.exchange);
+    if (run_.parallel.ring_size > 1 && run_.parallel.outer_gather) {
+      parts.gather =
+          collective_seconds(real(t.gather) * element_bytes(), routes_.gather) + layout_seconds();
+    }
+    return parts;
+  }
+
   Cost estimate() {
     const bool whole = scope_ == Scope::kStep;
     if (whole) add("linear", linear());
@@ -191,24 +212,31 @@ class Estimator {
     const double bytes = input_runs() * real(t.gather) * element_bytes() +
                          backward_runs() * real(t.reduce) * traits_.gradient_bytes;
     add("kv gather", layers() * collective_seconds(bytes, routes_.gather));
+    add("kv layout", layers() * (input_runs() + backward_runs()) * layout_seconds());
+  }
+  // Gathered K and V pass through memory.
+  double layout_seconds() const {
     const double whole =
         2 * real(counts_.rows * counts_.kv_heads * model_.head_size * run_.data.sequence_length) *
         element_bytes();
-    add("kv layout", layers() * (input_runs() + backward_runs()) *
-                         memory_seconds(traits_.layout_passes * whole));
+    return memory_seconds(traits_.layout_passes * whole);
   }
+
+  // Queries of a rank in one ring step, in numbers.
+  double ring_queries() const {
+    return real(counts_.ring_block_tokens * model_.head_size * counts_.head_rows);
+  }
+  double merge_forward() const { return memory_seconds(traits_.merge_forward * ring_queries()); }
 
   void add_ring() {
     const TransferCounts& t = counts_.transfers;
-    const int64_t rows = counts_.ring_block_tokens * model_.head_size;
-    const double q = real(rows * counts_.head_rows);
-    const double kv = 2 * real(rows * counts_.rows * counts_.kv_heads);
-    const double merge_forward = memory_seconds(traits_.merge_forward * q);
+    const double kv =
+        2 * real(counts_.ring_block_tokens * model_.head_size * counts_.rows * counts_.kv_heads);
     const double merge_backward =
-        memory_seconds(traits_.merge_backward * q + traits_.merge_backward_kv * kv);
+        memory_seconds(traits_.merge_backward * ring_queries() + traits_.merge_backward_kv * kv);
     const double steps = real(run_.parallel.ring_size);
     add("ring merge",
-        layers() * steps * (forward_runs() * merge_forward + backward_runs() * merge_backward));
+        layers() * steps * (forward_runs() * merge_forward() + backward_runs() * merge_backward));
     add("ring step",
         layers() * steps * (forward_runs() + backward_runs()) * calibration_.ring_step_seconds);
 
@@ -217,11 +245,12 @@ class Estimator {
     const double gradient_hop = hop + real(t.gradient_hop) * 4 / routes_.neighbour;
     double exposed = 0;
     for (size_t step = 0; step < counts_.forward.most.size(); ++step) {
-      const bool last = step + 1 == counts_.forward.most.size();
-      const double forward = forward_seconds(counts_.forward.most[step]) + merge_forward;
+      const bool sends = static_cast<int64_t>(step) < t.hops;
+      const bool sends_gradient = static_cast<int64_t>(step) < t.gradient_hops;
+      const double forward = forward_seconds(counts_.forward.most[step]) + merge_forward();
       const double backward = backward_seconds(counts_.backward.most[step]) + merge_backward;
-      if (!last) exposed += forward_runs() * std::max(0.0, hop - forward);
-      exposed += backward_runs() * std::max(0.0, gradient_hop - backward);
+      if (sends) exposed += forward_runs() * std::max(0.0, hop - forward);
+      if (sends_gradient) exposed += backward_runs() * std::max(0.0, gradient_hop - backward);
     }
     add("ring exposed", layers() * exposed);
   }
@@ -294,6 +323,10 @@ double Cost::seconds(std::string_view name) const {
   double sum = 0;
   for (const CostItem& item : items) sum += item.name == name ? item.seconds : 0;
   return sum;
+}
+
+CallParts call_parts(const Job& job, const Counts& counts) {
+  return Estimator(job, counts, Scope::kAttentionForward).call_parts();
 }
 
 Cost estimate(const Job& job, const Counts& counts, Scope scope) {

@@ -28,7 +28,17 @@ struct Cost {
 // What is timed: a whole step, or one attention call of each layer without anything around it.
 enum class Scope { kStep, kAttention, kAttentionForward };
 
-// `counts` = count(job.config), which is the slow part: a search may price one count often.
+// `counts` = count(job), which is the slow part: a search may price one count often.
 Cost estimate(const Job& job, const Counts& counts, Scope scope = Scope::kStep);
+
+// What one forward attention call of one layer is made of, for drawing it: seconds.
+struct CallParts {
+  double tile = 0;                      // one active tile of every head and row of a rank
+  double merge = 0, step = 0, hop = 0;  // of one ring step; the hop runs beside tiles and merge
+  double exchange_in = 0, exchange_out = 0;
+  double gather = 0;  // K and V of all ranks, and their passes through memory
+  int64_t hops = 0;   // ring steps with a hop
+};
+CallParts call_parts(const Job& job, const Counts& counts);
 
 }  // namespace odyssey

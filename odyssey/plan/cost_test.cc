@@ -14,7 +14,6 @@
 #include "odyssey/base/error.h"
 #include "odyssey/plan/memory.h"
 #include "odyssey/plan/network.h"
-#include "odyssey/schedule/step.h"
 
 namespace odyssey {
 namespace {
@@ -45,7 +44,7 @@ Words with(Words words, const Words& more) {
 
 Cost price(const Words& words) {
   const Job job = tpu_job(words);
-  return estimate(job, count(job.config));
+  return estimate(job, count(job));
 }
 
 std::string message_of(const std::function<void()>& action) {
@@ -168,43 +167,9 @@ TEST(Routes, OfNodesLeaveByTheNetwork) {
   EXPECT_THAT(wide.finding, HasSubstr("leaves the node"));
 }
 
-// The transfers are those of the trainer's lists, of the rank that sends most.
-TEST(Counts, TransfersAreThoseOfTheSchedules) {
-  for (const Words& words :
-       {usp(16, 4, 65536, true), usp(8, 8, 65536, false),
-        Words{"context_parallel_strategy=all_gather", "ici_context_parallelism=64"},
-        Words{"context_parallel_strategy=ring", "ici_context_parallelism=64"}}) {
-    const Job job = tpu_job(words);
-    const RunConfig& run = job.config.run;
-    const ParallelConfig& p = run.parallel;
-    const Counts counts = count(job.config);
-    const AttentionLayout layout{
-        Placement(p.placement, run.data.sequence_length, p.ring_size, p.ulysses_size),
-        HeadMap(32, 8, p.ulysses_size),
-        p.outer_gather,
-        1,
-        128,
-        2};
-    int64_t forward = 0, backward = 0;
-    for (int r = 0; r < p.ring_size; r += 7) {
-      for (int u = 0; u < p.ulysses_size; ++u) {
-        forward = std::max(forward, bytes_sent(forward_schedule(layout, r, u)));
-        backward = std::max(backward, bytes_sent(backward_schedule(layout, r, u)));
-      }
-    }
-    const TransferCounts& t = counts.transfers;
-    EXPECT_EQ(2 * (t.exchange_in + t.exchange_out + t.gather + t.hop * t.hops), forward);
-    // dK and dV travel in fp32.
-    if (p.ulysses_size == 1) {
-      const int64_t hops = 2 * t.hop * t.hops + 4 * t.gradient_hop * t.gradient_hops;
-      EXPECT_EQ(hops + 4 * t.reduce, backward);
-    }
-  }
-}
-
 TEST(Counts, SizesOfTheLargestRank) {
   const Job job = tpu_job(usp(16, 4, 65536, false));
-  const Counts counts = count(job.config);
+  const Counts counts = count(job);
   EXPECT_EQ(counts.head_rows, 8);
   EXPECT_EQ(counts.kv_heads, 2);
   EXPECT_EQ(counts.ring_block_tokens, 4096);
@@ -270,7 +235,7 @@ TEST(Cost, MegacoreAndBatchesUseBothCoresInBackward) {
   const Words two = with(words, {});
   Words base = {"hardware=tpu-v5p-64", "model_name=llama3-8b", "per_device_batch_size=0.03125"};
   const Job job = make_job("", with(base, two));
-  const Cost cost = estimate(job, count(job.config));
+  const Cost cost = estimate(job, count(job));
   EXPECT_DOUBLE_EQ(cost.seconds("attention backward"), plain);
   EXPECT_DOUBLE_EQ(cost.seconds("linear"), 2 * price(words).seconds("linear"));
 }
@@ -280,7 +245,7 @@ TEST(Cost, LargerTilesMeanFewerGridSteps) {
   const Job small = tpu_job(words);
   const Job large = tpu_job(with(words, {"sa_block_q=1024", "sa_block_kv=1024",
                                          "sa_block_q_dkv=1024", "sa_block_kv_dkv=1024"}));
-  const Cost a = estimate(small, count(small.config)), b = estimate(large, count(large.config));
+  const Cost a = estimate(small, count(small)), b = estimate(large, count(large));
   EXPECT_LT(b.seconds("attention forward"), 0.8 * a.seconds("attention forward"));
   EXPECT_LT(b.seconds("attention backward"), a.seconds("attention backward"));
   EXPECT_EQ(b.seconds("dq partial sums"), a.seconds("dq partial sums") / 2);
@@ -320,7 +285,7 @@ TEST(Cost, SearchesOverLargeMachinesAreQuickEnoughToBeRunHere) {
                                  : "context_parallel_strategy=usp");
     words.push_back("ici_context_usp_ulysses_parallelism=" + std::to_string(ulysses));
     const Job job = make_job("", words);
-    const Counts counts = count(job.config);
+    const Counts counts = count(job);
     EXPECT_EQ(counts.total_pairs, int64_t{1048576} * 1048577 / 2);
     EXPECT_GT(estimate(job, counts).step_seconds(), 0);
   }
@@ -367,7 +332,7 @@ TEST(Memory, IsThatOfKnownRuns) {
     const Job job = tpu_job({std::string("context_parallel_strategy=") + strategy,
                              "ici_context_parallelism=64", "context_parallel_load_balance=false",
                              "max_target_length=" + std::to_string(length)});
-    return plan_memory(job, count(job.config)).total() / kGib;
+    return plan_memory(job, count(job)).total() / kGib;
   };
   EXPECT_NEAR(gib("all_gather", 262144), 38, 1);
   EXPECT_NEAR(gib("all_gather", 524288), 137, 2);

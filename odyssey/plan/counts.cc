@@ -2,6 +2,9 @@
 #include "odyssey/plan/counts.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
 
 #include "odyssey/schedule/step.h"
 
@@ -28,9 +31,7 @@ void take_most(int64_t& most, int64_t value) {
   most = std::max(most, value);
 }
 
-// The ranks whose transfers differ: the first hold most rows and the most heads, the last have
-// other neighbours.
-void add_transfers(const AttentionLayout& layout, int r, int u, TransferCounts& counts) {
+void add_schedules(const AttentionLayout& layout, int r, int u, TransferCounts& counts) {
   TransferCounts mine;
   for (const Step& step : forward_schedule(layout, r, u)) {
     const int64_t elements = step.bytes_sent / kElementBytes;
@@ -64,6 +65,73 @@ void add_transfers(const AttentionLayout& layout, int r, int u, TransferCounts& 
   take_most(counts.reduce, mine.reduce);
 }
 
+// What the lists of the trainer send. Up to kAllRanks ring ranks all are looked at; of longer rings
+// those whose neighbours differ, at the ends and in the middle.
+TransferCounts scheduled_transfers(const AttentionLayout& layout) {
+  constexpr int kAllRanks = 64;
+  const int ring = layout.ring_size();
+  std::vector<int> ranks(std::min(ring, kAllRanks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (ring > kAllRanks) ranks = {0, 1, ring / 2, ring - 2, ring - 1};
+  TransferCounts counts;
+  for (const int r : ranks) {
+    add_schedules(layout, r, 0, counts);
+    if (layout.ulysses_size() > 1) add_schedules(layout, r, layout.ulysses_size() - 1, counts);
+  }
+  return counts;
+}
+
+// Elements of the head exchanges of ring rank r, Ulysses rank u.
+void add_exchanges(const AttentionLayout& layout, int r, int u, TransferCounts& counts) {
+  const HeadMap& heads = layout.heads;
+  const auto numbers = [&](int rank) {
+    return layout.batch * layout.placement.local_count(r, rank) * layout.head_size;
+  };
+  int64_t queries = 0, kv = 0, rows = 0;  // heads and rows of all others
+  for (int other = 0; other < layout.ulysses_size(); ++other) {
+    if (other == u) continue;
+    queries += heads.query_count(other);
+    kv += 2 * heads.kv_count(other);
+    rows += numbers(other);
+  }
+  take_most(counts.exchange_in, numbers(u) * (queries + kv));
+  take_most(counts.exchange_out, rows * heads.query_count(u));
+  take_most(counts.exchange_gradient_in, numbers(u) * queries);
+  take_most(counts.exchange_gradient_out, rows * (heads.query_count(u) + 2 * heads.kv_count(u)));
+}
+
+// The same by formula, where every block goes everywhere.
+TransferCounts full_transfers(const AttentionLayout& layout) {
+  const int ring = layout.ring_size();
+  TransferCounts counts;
+  // Ranks of a part with one more row stand first, and so do those with one more head.
+  for (const int r : {0, ring - 1}) {
+    for (int u = 0; u < layout.ulysses_size(); ++u) add_exchanges(layout, r, u, counts);
+  }
+  if (ring == 1) return counts;
+  for (int u = 0; u < layout.ulysses_size(); ++u) {
+    int64_t all = 0, most = 0, least = INT64_MAX;  // K and V of a block
+    for (int block = 0; block < ring; ++block) {
+      const int64_t elements = 2 * layout.placement.ring_block_rows(block) * layout.row_elements(u) / 2;
+      all += elements;
+      most = std::max(most, elements);
+      least = std::min(least, elements);
+    }
+    if (layout.outer_gather) {
+      take_most(counts.gather, all - least);  // all blocks but the next rank's pass on
+      take_most(counts.reduce, all - least);  // those of all others go home
+    } else {
+      take_most(counts.hop, most);
+      take_most(counts.gradient_hop, most);
+    }
+  }
+  if (!layout.outer_gather) {
+    counts.hops = ring - 1;
+    counts.gradient_hops = ring;  // once more, home
+  }
+  return counts;
+}
+
 TileCounts count_tiles(const AttentionLayout& layout, TileSize tile) {
   return layout.outer_gather || layout.ring_size() == 1
              ? count_gathered_tiles(layout.placement, layout.kind, layout.window, tile)
@@ -72,36 +140,46 @@ TileCounts count_tiles(const AttentionLayout& layout, TileSize tile) {
 
 }  // namespace
 
-Counts count(const PlanConfig& config) {
-  const RunConfig& run = config.run;
+RingCounts count_ring(const PlanConfig& config) {
+  const KernelConfig& kernel = config.kernel;
+  const AttentionLayout layout = layout_of(config.run, 1);
+  const TileSize forward = {kernel.block_q, kernel.block_kv};
+  const TileSize backward = {kernel.backward_block_q, kernel.backward_block_kv};
+  RingCounts counts;
+  counts.forward = count_tiles(layout, forward);
+  const bool same = forward.queries == backward.queries && forward.keys == backward.keys;
+  counts.backward = same ? counts.forward : count_tiles(layout, backward);
+  for (int r = 0; r < layout.ring_size(); ++r) {
+    const int64_t pairs = visible_pairs(layout.placement, layout.kind, layout.window, r);
+    take_most(counts.most_pairs, pairs);
+    counts.total_pairs += pairs;
+  }
+  return counts;
+}
+
+Counts count(const Job& job, const RingCounts& ring) {
+  const RunConfig& run = job.config.run;
   const ParallelConfig& parallel = run.parallel;
   Counts counts;
+  static_cast<RingCounts&>(counts) = ring;
   counts.ranks = parallel.ranks();
   counts.sharing_ranks = counts.ranks / parallel.data;
   counts.rows = run.data.global_batch_rows / (parallel.data * parallel.fsdp);
   const AttentionLayout layout = layout_of(run, counts.rows);
-  counts.forward = count_tiles(layout, {config.kernel.block_q, config.kernel.block_kv});
-  counts.backward =
-      count_tiles(layout, {config.kernel.backward_block_q, config.kernel.backward_block_kv});
   counts.head_rows = layout.heads.query_count(0) * counts.rows;
   for (int u = 0; u < parallel.ulysses_size; ++u) {
     take_most(counts.kv_heads, layout.heads.kv_count(u));
   }
   counts.ring_block_tokens = layout.placement.most_ring_block_rows();
   counts.rank_tokens = layout.placement.most_local_rows() * counts.rows;
-  for (int r = 0; r < parallel.ring_size; ++r) {
-    const int64_t pairs = visible_pairs(layout.placement, layout.kind, layout.window, r);
-    take_most(counts.most_pairs, pairs);
-    counts.total_pairs += pairs;
-  }
-  // The systems that are priced pass whole blocks to everybody, whatever the mask.
-  AttentionLayout everything = layout;
-  everything.kind = MaskKind::kFull;
-  const int last_r = parallel.ring_size - 1, last_u = parallel.ulysses_size - 1;
-  add_transfers(everything, 0, 0, counts.transfers);
-  if (last_r + last_u > 0) add_transfers(everything, last_r, last_u, counts.transfers);
+  counts.transfers =
+      job.calibration.trims_hidden_blocks ? scheduled_transfers(layout) : full_transfers(layout);
   counts.parameters = parameter_count(run.model);
   return counts;
+}
+
+Counts count(const Job& job) {
+  return count(job, count_ring(job.config));
 }
 
 }  // namespace odyssey

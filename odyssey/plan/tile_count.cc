@@ -265,6 +265,18 @@ TileCounts count_gathered_tiles(const Placement& placement, MaskKind kind, int64
   return counts;
 }
 
+int64_t count_pair_tiles(const Placement& placement, MaskKind kind, int64_t window, TileSize tile,
+                         int r, int block) {
+  const std::vector<Run> keys = block == kAllKeys
+                                    ? std::vector<Run>{{0, placement.sequence_length(), 1}}
+                                    : placement.ring_block(block);
+  int64_t tiles = 0;
+  PairWalk({kind, window}, {tile_groups(placement.ring_block(r), tile.queries)},
+           {tile_groups(keys, tile.keys)})
+      .run([&](Range, Range, int64_t active) { tiles += active; });
+  return tiles;
+}
+
 namespace {
 
 // Sum of floor((first + i * stride) / m) for i in [0, n): Euclid's algorithm on the lattice points

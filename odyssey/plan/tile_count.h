@@ -40,6 +40,12 @@ TileCounts count_ring_tiles(const Placement& placement, MaskKind kind, int64_t w
 TileCounts count_gathered_tiles(const Placement& placement, MaskKind kind, int64_t window,
                                 TileSize tile);
 
+// Active tiles of ring rank r on the keys of `block`, or on all keys in natural order where block
+// is kAllKeys. `tile` is that of the two functions above: already cut. One pair, for drawing.
+constexpr int kAllKeys = -1;
+int64_t count_pair_tiles(const Placement& placement, MaskKind kind, int64_t window, TileSize tile,
+                         int r, int block);
+
 // Visible (query, key) pairs of ring rank r, over all keys; in closed form.
 int64_t visible_pairs(const Placement& placement, MaskKind kind, int64_t window, int r);
 

@@ -187,5 +187,25 @@ TEST(TileCount, LargeMachinesAreCountedWhole) {
   }
 }
 
+TEST(TileCount, SinglePairsAddUpToTheWhole) {
+  constexpr int64_t kLength = 301, kWindow = 40;
+  for (const PlacementKind kind : kPlacements) {
+    for (const MaskKind mask : kMasks) {
+      const Placement placement(kind, kLength, 5, 1);
+      const TileCounts ring = count_ring_tiles(placement, mask, kWindow, {7, 9});
+      const TileCounts gathered = count_gathered_tiles(placement, mask, kWindow, {7, 9});
+      int64_t of_pairs = 0, of_ranks = 0;
+      for (int r = 0; r < 5; ++r) {
+        for (int block = 0; block < 5; ++block) {
+          of_pairs += count_pair_tiles(placement, mask, kWindow, ring.tile, r, block);
+        }
+        of_ranks += count_pair_tiles(placement, mask, kWindow, gathered.tile, r, kAllKeys);
+      }
+      EXPECT_EQ(of_pairs, ring.total) << name_of(kind);
+      EXPECT_EQ(of_ranks, gathered.total) << name_of(kind);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace odyssey

@@ -93,7 +93,7 @@ Cell read_cell(std::vector<std::string> words, const std::vector<std::string>& c
   } catch (const UserError& error) {
     throw UserError(fmt::format("{}: {}", where, error.what()));
   }
-  cell.counts = count(cell.job.config);
+  cell.counts = count(cell.job);
   const RunConfig& run = cell.job.config.run;
   cell.strategy = strategy_name(run.parallel.strategy);
   cell.label =
