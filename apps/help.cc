@@ -229,9 +229,9 @@ Options:
 )";
 
 constexpr std::string_view kPlan =
-    R"(odyssey plan: predicts time and memory of a training step on other machines
+    R"(odyssey plan: ranks the layouts of a machine by predicted time and memory of a training step
 
-Usage: odyssey plan [CONFIG.yml] [key=value ...]
+Usage: odyssey plan [CONFIG.yml] [key=value ...] [--top N] [--json FILE] [--svg FOLDER]
        odyssey plan --validate [TABLE.yml ...]
        odyssey plan --cross-validate [TABLE.yml ...]
        odyssey plan --fit TABLE.yml ... [--output FILE]
@@ -241,7 +241,10 @@ Usage: odyssey plan [CONFIG.yml] [key=value ...]
   hardware.FIELD=VALUE   another value of a field of that file
   TABLE.yml              measured steps (default: all of configs/validation)
 
-Prints each part of the step in seconds, the memory of a chip, and what is unwise about the layout.
+Prices every layout of the machine's chips for this run: strategy, ring x Ulysses, placement,
+data x fsdp. Prints the fastest, with > the one that the flags choose, and why the first wins; then
+each part of the step of the flags' layout, what single changes would bring, and how far to believe
+it all.
 Keys that steer TPU kernels and recomputing count too: sa_block_q, sa_block_kv, sa_block_q_dkv,
 sa_block_kv_dkv, dq_reduction_steps, sa_bwd_dkv_megacore, remat_policy. docs/planner.md derives the
 model and describes the files.
@@ -252,6 +255,10 @@ Example:
           ici_context_usp_ulysses_parallelism=4
 
 Options:
+  --top N           layouts in the table and in the chart (default 20)
+  --json FILE       also write all layouts, with their items, to this file
+  --svg FOLDER      also draw lengths.svg (step against length), timeline.svg (one attention call of
+                    the flags' layout, every rank) and timeline-best.svg (of the first)
   --validate        compare predictions with measured tables: error of each step, order of pairs,
                     and what the choice of the model costs
   --cross-validate  predict each cell by constants that were fitted without it, and usp cells by

@@ -32,6 +32,7 @@ struct CommandLine {
   bool wants_help = false, wants_version = false;
   std::string ranks, engine = "auto", input, output;
   bool validate = false, cross_validate = false, fit = false;
+  std::string top, json, svg;  // of plan
   std::vector<std::string> words;
   BenchArguments bench;  // its options; its words are those above
 };
@@ -60,7 +61,9 @@ UserError unknown_option(const std::string& word, const CommandLine& line) {
     return usage_error("option", bench_option_names(kind), word, fmt::format("bench {}", kind));
   }
   if (command == "bench") known = bench_option_names("");
-  if (command == "plan") known = "--validate, --cross-validate, --fit, --output or --help";
+  if (command == "plan") {
+    known = "--top, --json, --svg, --validate, --cross-validate, --fit, --output or --help";
+  }
   return usage_error("option", known, word, command);
 }
 
@@ -92,6 +95,9 @@ void add_command(CLI::App& app, const std::string& name, CommandLine& line) {
     command->add_flag("--cross-validate", line.cross_validate);
     command->add_flag("--fit", line.fit);
     command->add_option("--output", line.output);
+    command->add_option("--top", line.top);
+    command->add_option("--json", line.json);
+    command->add_option("--svg", line.svg);
     return;
   }
   command->add_option("--ranks", line.ranks);
@@ -129,6 +135,14 @@ CommandLine parse(int argc, const char* const* argv) {
   return line;
 }
 
+int whole_option(const std::string& option, const std::string& text, const std::string& command) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc{} && stop == end && value >= 1) return value;
+  throw usage_error(option, "a whole number of at least 1", text, command);
+}
+
 LaunchOptions launch_options(const CommandLine& line) {
   LaunchOptions options;
   if (line.engine == "threads") {
@@ -139,11 +153,7 @@ LaunchOptions launch_options(const CommandLine& line) {
     throw usage_error("--comm", "auto, threads or mpi", line.engine, line.command);
   }
   if (line.ranks.empty()) return options;
-  const char* end = line.ranks.data() + line.ranks.size();
-  const auto [stop, error] = std::from_chars(line.ranks.data(), end, options.ranks);
-  if (error != std::errc{} || stop != end || options.ranks < 1) {
-    throw usage_error("--ranks", "a whole number of at least 1", line.ranks, line.command);
-  }
+  options.ranks = whole_option("--ranks", line.ranks, line.command);
   return options;
 }
 
@@ -205,7 +215,17 @@ int run_plan(CommandLine& line) {
   if (!line.output.empty() && !line.fit) {
     throw usage_error("--output", "--fit beside it", line.output, line.command);
   }
-  if (!line.fit && !line.validate && !line.cross_validate) command.yml = take_yml(line);
+  const bool searches = !line.fit && !line.validate && !line.cross_validate;
+  for (const auto& [option, value] :
+       {std::pair{"--top", line.top}, {"--json", line.json}, {"--svg", line.svg}}) {
+    if (!value.empty() && !searches) {
+      throw usage_error(option, "no other mode beside it", value, line.command);
+    }
+  }
+  if (!line.top.empty()) command.top = whole_option("--top", line.top, line.command);
+  command.json = line.json;
+  command.svg = line.svg;
+  if (searches) command.yml = take_yml(line);
   command.words = line.words;
   // It computes nothing in parallel.
   return launcher_rank() == 0 ? run_plan_command(command) : kExitDone;

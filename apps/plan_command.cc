@@ -3,25 +3,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <string_view>
 
 #include <fmt/core.h>
 
-#include "apps/describe.h"
 #include "apps/launch.h"
+#include "apps/plan_json.h"
+#include "apps/plan_report.h"
 #include "odyssey/base/error.h"
 #include "odyssey/io/atomic_file.h"
-#include "odyssey/plan/cost.h"
+#include "odyssey/plan/chart.h"
 #include "odyssey/plan/fit.h"
-#include "odyssey/plan/memory.h"
+#include "odyssey/plan/timeline.h"
 #include "odyssey/plan/validation.h"
 
 namespace odyssey {
 namespace {
 
-constexpr double kPercent = 100, kGib = 1024.0 * 1024 * 1024;
+constexpr double kPercent = 100;
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -109,8 +112,9 @@ int fit_tables(const PlanCommand& command) {
   }
   const std::vector<Table>& tables = families.begin()->second;
   const std::vector<Sample> samples = samples_of(tables);
-  const Calibration fitted = fit(samples, tables[0].cells[0].job.calibration);
+  Calibration fitted = fit(samples, tables[0].cells[0].job.calibration);
   const std::vector<double> errors = jackknife_errors(samples, fitted);
+  fitted.fitted_on = fitted_on(samples, errors);
   std::vector<std::string> source = {"Fitted by `odyssey plan --fit` on:"};
   for (const Table& table : tables) {
     source.push_back(
@@ -136,29 +140,62 @@ int fit_tables(const PlanCommand& command) {
   return kExitDone;
 }
 
-void print_step(const Job& job, const Counts& counts) {
-  const Cost cost = estimate(job, counts);
-  const double step = cost.step_seconds();
-  fmt::print("{} on {}\n", job.config.run.model.name, job.hardware.name);
-  fmt::print("{}, {} tokens a row, {} rows\n\n", describe(job.config.run.parallel),
-             job.config.run.data.sequence_length, job.config.run.data.global_batch_rows);
-  for (const CostItem& item : cost.items) {
-    fmt::print("  {:<22} {:>10.4f} s {:>6.1f} %\n", item.name, item.seconds,
-               kPercent * item.seconds / step);
+// Opened before anything is computed: a place that cannot be written is told at once.
+struct Outputs {
+  std::unique_ptr<AtomicFile> json, lengths, timeline, best_timeline;
+};
+
+std::unique_ptr<AtomicFile> open(const std::filesystem::path& path) {
+  return std::make_unique<AtomicFile>(path.string());
+}
+
+Outputs open_outputs(const PlanCommand& command) {
+  Outputs outputs;
+  if (!command.json.empty()) outputs.json = open(command.json);
+  if (command.svg.empty()) return outputs;
+  std::error_code error;
+  std::filesystem::create_directories(command.svg, error);
+  if (error) {
+    throw user_error("--svg", "a folder", command.svg,
+                     fmt::format("It cannot be made: {}.", error.message()));
   }
-  fmt::print("  {:<22} {:>10.4f} s\n\n", "step", step);
-  fmt::print("model TFLOP/s of a chip: {:.1f} ({:.1f} % of its peak)\n",
-             cost.model_teraflops / step,
-             kPercent * cost.model_teraflops / step / job.hardware.tflops);
-  const PlanMemory memory = plan_memory(job, counts);
-  fmt::print("memory of a chip: {:.1f} GiB of {:.1f}", memory.total() / kGib,
-             job.hardware.memory_gib);
-  if (memory.dq_partials > 0) {
-    fmt::print(", {:.1f} of them partial sums of dq", memory.dq_partials / kGib);
+  const std::filesystem::path folder = command.svg;
+  outputs.lengths = open(folder / "lengths.svg");
+  outputs.timeline = open(folder / "timeline.svg");
+  outputs.best_timeline = open(folder / "timeline-best.svg");
+  return outputs;
+}
+
+void finish(AtomicFile& file, const std::string& text) {
+  file.write(text);
+  file.commit();
+}
+
+Job job_of(const Job& job, const PlanRow& row) {
+  Job other = job;
+  other.config.run.parallel = row.parallel;
+  other.config.run.data.global_batch_rows = row.batch_rows;
+  other.config.run.data.gradient_accumulation_steps = row.accumulation;
+  return other;
+}
+
+int search_layouts(const PlanCommand& command) {
+  PlanReport report;
+  report.job = make_job(command.yml, command.words);
+  Outputs outputs = open_outputs(command);
+  CountCache cache;
+  report.rows = search(report.job, cache);
+  report.what_ifs = what_ifs(command.yml, command.words, report.job, report.asked());
+  report.trust = trust(report.job);
+  fmt::print("{}", report_text(report, command.top));
+  if (outputs.json) finish(*outputs.json, report_json(report));
+  if (outputs.lengths) {
+    finish(*outputs.lengths, lengths_svg(step_curves(report.job, report.rows, command.top)));
+    finish(*outputs.timeline, timeline_svg(simulate_call(report.job, cache)));
+    finish(*outputs.best_timeline,
+           timeline_svg(simulate_call(job_of(report.job, report.rows[0]), cache)));
   }
-  fmt::print("{}\n", memory.total() / kGib > job.hardware.memory_gib ? ": does not fit" : "");
-  for (const std::string& finding : cost.findings) fmt::print("note: {}\n", finding);
-  for (const std::string& note : job.config.run.notes) fmt::print("note: {}\n", note);
+  return kExitDone;
 }
 
 }  // namespace
@@ -172,9 +209,7 @@ int run_plan_command(const PlanCommand& command) {
     }
     return kExitDone;
   }
-  const Job job = make_job(command.yml, command.words);
-  print_step(job, count(job));
-  return kExitDone;
+  return search_layouts(command);
 }
 
 }  // namespace odyssey

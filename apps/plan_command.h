@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `odyssey plan`: predicts time and memory of a training step on machines that are not here, and
-// tells how good the predictions are.
+// `odyssey plan`: predicts time and memory of a training step on machines that are not here, for
+// every layout, and tells how good the predictions are.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,6 +12,9 @@ struct PlanCommand {
   std::vector<std::string> words;  // key=value, hardware.FIELD=VALUE; files for the modes below
   bool validate = false, cross_validate = false, fit = false;
   std::string output;  // of fit: file of constants; empty: they are printed
+  int top = 20;        // rows of the table
+  std::string json;    // file for all rows; empty: none
+  std::string svg;     // folder for pictures, made where it is missing; empty: none
 };
 
 // Prints; returns the exit code.

@@ -61,6 +61,67 @@ TEST(PlanCommand, FitsAFileOfConstants) {
   EXPECT_THAT(text.str(), HasSubstr("\nattention_efficiency: 0.9"));
 }
 
+// The flags of MaxText's USP pull request.
+TEST(PlanCommand, RanksLayoutsAndMarksTheFlags) {
+  const TestFolder folder;
+  const std::string json = folder.path("out.json");
+  const ProgramResult result = run_program(
+      "plan configs/base.yml hardware=tpu-v5p-64 model_name=llama3-8b max_target_length=65536 "
+      "per_device_batch_size=0.015625 packing=False context_parallel_strategy=usp "
+      "ici_context_parallelism=16 ici_context_ulysses_parallelism=4 "
+      "context_parallel_load_balance=False --json " +
+      json);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, IsEmpty());
+  EXPECT_THAT(result.out, testing::ContainsRegex("\n>  *[0-9]+  usp 16x4 +contiguous "));
+  for (const char* text : {"Why the first: ", "What one change would bring:", "Its flags: ",
+                           "confidence: interpolated: the constants of tpu were fitted on 15"}) {
+    EXPECT_THAT(result.out, HasSubstr(text));
+  }
+  std::ostringstream text;
+  text << std::ifstream(json).rdbuf();
+  const auto occurrences = [&](const std::string& part) {
+    int count = 0;
+    for (size_t at = text.str().find(part); at != std::string::npos;
+         at = text.str().find(part, at + 1)) {
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(occurrences("\"yours\": true"), 1);
+  EXPECT_EQ(occurrences("\"yours\": false"), 14);
+  for (const char* key :
+       {"strategy", "ring", "ulysses", "load_balance", "reorder", "step_seconds",
+        "memory_bytes_per_chip", "fits", "tokens_per_second", "mfu", "breakdown"}) {
+    EXPECT_GE(occurrences(std::string("\"").append(key).append("\": ")), 15) << key;
+  }
+  for (const char* key : {"machine", "what_ifs"}) {
+    EXPECT_EQ(occurrences(std::string("\"").append(key).append("\": ")), 1) << key;
+  }
+}
+
+TEST(PlanCommand, TopShortensTheTableButKeepsTheFlags) {
+  const ProgramResult result = run_program(
+      "plan --top 1 " + kRun + "ici_context_parallelism=64 context_parallel_load_balance=false");
+  EXPECT_THAT(result.out, HasSubstr("\n    1  "));
+  EXPECT_THAT(result.out, testing::ContainsRegex("\n>  *[0-9]+  usp 64x1"));
+  EXPECT_THAT(result.out, Not(testing::ContainsRegex("\n    2  ")));
+  EXPECT_THAT(result.out, HasSubstr("15 layouts in all"));
+}
+
+TEST(PlanCommand, DrawsIntoAFolderThatItMakes) {
+  const TestFolder folder;
+  const ProgramResult result =
+      run_program("plan " + kRun + "ici_context_parallelism=64 --svg " + folder.path("pictures"));
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const char* name : {"lengths.svg", "timeline.svg", "timeline-best.svg"}) {
+    std::ostringstream text;
+    text << std::ifstream(folder.path("pictures/" + std::string(name))).rdbuf();
+    EXPECT_THAT(text.str(), testing::StartsWith("<svg xmlns")) << name;
+    EXPECT_THAT(text.str(), HasSubstr("</svg>")) << name;
+  }
+}
+
 TEST(PlanCommand, RefusesInOneMessage) {
   const auto message = [](const std::string& arguments) {
     const ProgramResult result = run_program("plan " + arguments);
@@ -74,7 +135,16 @@ TEST(PlanCommand, RefusesInOneMessage) {
   EXPECT_THAT(message("--fit --validate x.yml"), HasSubstr("expected --fit alone"));
   EXPECT_THAT(message("--output x"), HasSubstr("--output: expected --fit beside it"));
   EXPECT_THAT(message("--validate no.yml"), HasSubstr("no.yml: expected a yml file"));
-  EXPECT_THAT(message("--fast"), HasSubstr("--validate, --cross-validate, --fit"));
+  EXPECT_THAT(message("--fast"), HasSubstr("--top, --json, --svg, --validate, --cross-validate"));
+  EXPECT_THAT(message("--svg"), HasSubstr("each option once and with its value"));
+  EXPECT_THAT(message("--top 0 hardware=h100-8"), HasSubstr("--top: expected a whole number"));
+  EXPECT_THAT(message("--json x --validate"),
+              HasSubstr("--json: expected no other mode beside it"));
+  EXPECT_THAT(message("hardware=tpu-v9"), HasSubstr("hardware: expected a100-8, b200-8"));
+  EXPECT_THAT(message(kRun + "ici_context_parallelism=48"), HasSubstr("the 64 ranks"));
+  const std::string one = kRun + "ici_context_parallelism=64 ";
+  EXPECT_THAT(message(one + "--json no/such/folder/x.json"), HasSubstr("no/such/folder"));
+  EXPECT_THAT(message(one + "--svg README.md"), HasSubstr("--svg: expected a folder"));
 }
 
 }  // namespace
