@@ -25,9 +25,9 @@ std::string with_commas(double value) {
   return text;
 }
 
-// "attention backward 54 %, linear 20 %, ring merge 9 %".
+// "attention backward 54 %, linear 20 %".
 std::string largest_items(const PlanRow& row) {
-  constexpr size_t kMost = 3;
+  constexpr size_t kMost = 2;
   std::vector<CostItem> items = row.cost.items;
   std::stable_sort(items.begin(), items.end(),
                    [](const CostItem& a, const CostItem& b) { return a.seconds > b.seconds; });
@@ -73,8 +73,8 @@ class Writer {
   }
 
   void table() {
-    line("    #  {:<17} {:<15} {:>11} {:>10} {:>12} {:>6} {:>8}  largest items", "layout",
-         "placement", "data x fsdp", "step s", "tokens/s", "MFU %", "GiB");
+    line("    #  {:<16} {:<15}{} {:>8} {:>11} {:>5} {:>6}  largest items", "layout", "placement",
+         groups("data x fsdp"), "step s", "tokens/s", "MFU %", "GiB");
     const auto rows = static_cast<int>(report_.rows.size());
     for (int i = 0; i < rows; ++i) {
       const PlanRow& row = report_.rows[i];
@@ -88,11 +88,19 @@ class Writer {
 
   void add_row(int number, const PlanRow& row) {
     const ParallelConfig& p = row.parallel;
-    line("{}{}{:>3}  {:<17} {:<15} {:>11} {:>10.4g} {:>12} {:>6.1f} {:>8.1f}  {}",
+    line("{}{}{:>3}  {:<16} {:<15}{} {:>8.4g} {:>11} {:>5.1f} {:>6.1f}  {}",
          row.is_asked ? ">" : " ", row.fits ? " " : "!", number, layout_name(p),
-         name_of(p.placement), fmt::format("{} x {}", p.data, p.fsdp), row.step_seconds,
+         name_of(p.placement), groups(fmt::format("{} x {}", p.data, p.fsdp)), row.step_seconds,
          with_commas(row.tokens_per_second), kPercent * row.mfu, row.memory.total() / kGib,
          largest_items(row));
+  }
+
+  // A column that is there only where a batch allows several groups.
+  std::string groups(const std::string& text) const {
+    const bool single =
+        std::all_of(report_.rows.begin(), report_.rows.end(),
+                    [](const PlanRow& row) { return row.parallel.data * row.parallel.fsdp == 1; });
+    return single ? "" : fmt::format(" {:>11}", text);
   }
 
   void reasons() {

@@ -102,14 +102,13 @@ std::vector<double> round_values(double least, double most) {
   return values;
 }
 
-std::string_view color_of(size_t series) {
+std::string_view color_of(size_t layout) {
   static constexpr std::array<std::string_view, 12> kColors = {
       "#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b",
       "#e377c2", "#17becf", "#bcbd22", "#393b79", "#637939", "#843c39"};
-  return kColors[series % kColors.size()];
+  return kColors[layout % kColors.size()];
 }
 
-// So that colours that come again can be told apart, and placements too.
 std::string_view dashes_of(PlacementKind placement) {
   switch (placement) {
     case PlacementKind::kContiguous:
@@ -124,8 +123,8 @@ std::string_view dashes_of(PlacementKind placement) {
   return "none";
 }
 
-void draw_curve(Svg& svg, const Curve& curve, const LogAxis& x, const LogAxis& y, size_t series) {
-  const std::string_view color = color_of(series);
+void draw_curve(Svg& svg, const Curve& curve, const LogAxis& x, const LogAxis& y) {
+  const std::string_view color = color_of(curve.color);
   std::string line;
   for (const Curve::Point& point : curve.points) {
     line +=
@@ -185,9 +184,14 @@ std::vector<Curve> step_curves(const Job& job, const std::vector<PlanRow>& rows,
   for (size_t i = 0; i < rows.size(); ++i) {
     if (static_cast<int>(i) < top || rows[i].is_asked) shown.push_back(&rows[i]);
   }
+  std::vector<std::string> layouts;  // one colour each; placements differ by dashes
   for (const PlanRow* row : shown) {
-    curves.push_back(
-        {name_with_placement(row->parallel), row->parallel.placement, row->is_asked, {}});
+    const ParallelConfig& p = row->parallel;
+    const std::string layout = fmt::format("{} {} {}", layout_name(p), p.data, p.fsdp);
+    const auto known = std::find(layouts.begin(), layouts.end(), layout);
+    const auto color = static_cast<size_t>(known - layouts.begin());
+    if (known == layouts.end()) layouts.push_back(layout);
+    curves.push_back({name_with_placement(p), p.placement, row->is_asked, color, {}});
   }
   constexpr int64_t kReach = 8;
   const int64_t asked = job.config.run.data.sequence_length;
@@ -226,11 +230,11 @@ std::string lengths_svg(const std::vector<Curve>& curves) {
   const LogAxis x = {shortest, longest, 70, kPlot}, y = {least, most, height - 60, kTop};
   draw_axes(svg, curves, x, y);
   for (size_t i = 0; i < curves.size(); ++i) {
-    draw_curve(svg, curves[i], x, y, i);
+    draw_curve(svg, curves[i], x, y);
     const double at = kTop + 10 + kLegendLine * static_cast<double>(i);
     svg.add(R"(<line class="legend" x1="{0}" y1="{1}" x2="{2}" y2="{1}" stroke="{3}" )"
             R"(stroke-width="{4}" stroke-dasharray="{5}"/>)",
-            kPlot + 20, at, kPlot + 54, color_of(i), curves[i].is_asked ? 3 : 1.5,
+            kPlot + 20, at, kPlot + 54, color_of(curves[i].color), curves[i].is_asked ? 3 : 1.5,
             dashes_of(curves[i].placement));
     svg.text(kPlot + 60, at + 4, curves[i].name + (curves[i].is_asked ? " (flags)" : ""));
   }

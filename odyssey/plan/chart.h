@@ -20,6 +20,7 @@ struct Curve {
   std::string name;  // "usp 16x4 contiguous"
   PlacementKind placement = PlacementKind::kContiguous;
   bool is_asked = false;
+  size_t color = 0;  // equal for curves that differ by placement only
   std::vector<Point> points;
 };
 

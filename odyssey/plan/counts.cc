@@ -112,7 +112,8 @@ TransferCounts full_transfers(const AttentionLayout& layout) {
   for (int u = 0; u < layout.ulysses_size(); ++u) {
     int64_t all = 0, most = 0, least = INT64_MAX;  // K and V of a block
     for (int block = 0; block < ring; ++block) {
-      const int64_t elements = 2 * layout.placement.ring_block_rows(block) * layout.row_elements(u) / 2;
+      const int64_t elements =
+          2 * layout.placement.ring_block_rows(block) * layout.row_elements(u) / 2;
       all += elements;
       most = std::max(most, elements);
       least = std::min(least, elements);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "odyssey/base/error.h"
@@ -44,6 +45,33 @@ int64_t count_within(const Run& run, Bounds bounds) {
       bounds.least <= run.first ? 0 : (bounds.least - run.first + run.stride - 1) / run.stride;
   const int64_t end = bounds.most < run.first ? 0 : (bounds.most - run.first) / run.stride + 1;
   return std::max<int64_t>(0, std::min(end, run.count) - std::min(begin, run.count));
+}
+
+// Sum over i < n of floor((a i + b) / m); a, b >= 0, m > 0. Euclid's algorithm on the lattice
+// points below a line (Graham, Knuth, Patashnik, Concrete Mathematics, section 3.5).
+int64_t floor_sum(int64_t n, int64_t m, int64_t a, int64_t b) {
+  int64_t sum = 0;
+  while (n > 0) {
+    sum += n * (n - 1) / 2 * (a / m) + n * (b / m);
+    a %= m;
+    b %= m;
+    const int64_t most = a * n + b;
+    n = most / m;
+    b = most % m;
+    std::swap(m, a);
+  }
+  return sum;
+}
+
+// Sum over i < n of the positions of `run` that lie before first + i * step.
+int64_t sum_before(const Run& run, int64_t first, int64_t step, int64_t n) {
+  const auto steps_to = [&](int64_t position) {  // the first i at or after it
+    return std::clamp<int64_t>(position <= first ? 0 : (position - first + step - 1) / step, 0, n);
+  };
+  const int64_t some = steps_to(run.first + 1);
+  const int64_t all = std::max(some, steps_to(run.first + (run.count - 1) * run.stride + 1));
+  return floor_sum(all - some, run.stride, step, first + some * step - run.first + run.stride - 1) +
+         (n - all) * run.count;
 }
 
 Bounds bounds_of(const Run& run) {
@@ -108,6 +136,22 @@ int64_t count_rows(std::span<const Run> runs) {
   return rows;
 }
 
+// Of runs that see each other in part.
+static int64_t partial_pairs(const Run& queries, const Run& keys, MaskKind kind, int64_t window) {
+  if (kind == MaskKind::kChunk) {  // the start of the interval is no line
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < queries.count; ++i) {
+      const int64_t position = queries.first + i * queries.stride;
+      pairs += count_within(keys, visible_keys(kind, window, position));
+    }
+    return pairs;
+  }
+  const Bounds seen = visible_keys(kind, window, queries.first);
+  const int64_t pairs = sum_before(keys, seen.most + 1, queries.stride, queries.count);
+  if (kind == MaskKind::kCausal) return pairs;
+  return pairs - sum_before(keys, seen.least, queries.stride, queries.count);
+}
+
 int64_t count_visible_pairs(const BlockMask& mask) {
   const std::vector<Piece> queries = cut_by_segment(mask.queries);
   std::vector<Piece> keys = cut_by_segment(mask.keys);
@@ -125,10 +169,7 @@ int64_t count_visible_pairs(const BlockMask& mask) {
         pairs += query.run.count * key.run.count;
         continue;
       }
-      for (int64_t i = 0; i < query.run.count; ++i) {
-        const int64_t position = query.run.first + i * query.run.stride;
-        pairs += count_within(key.run, visible_keys(mask.kind, mask.window, position));
-      }
+      pairs += partial_pairs(query.run, key.run, mask.kind, mask.window);
     }
   }
   return pairs;
