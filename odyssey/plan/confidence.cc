@@ -77,8 +77,11 @@ Trust trust(const Job& job) {
   }
   const int64_t length = job.config.run.data.sequence_length;
   if (length < on.least_length || length > on.most_length) {
-    lower_to(Confidence::kExtrapolated, fmt::format("{} tokens, where {} to {} were measured",
-                                                    length, on.least_length, on.most_length));
+    const std::string range = on.least_length == on.most_length
+                                  ? fmt::format("{}", on.least_length)
+                                  : fmt::format("{} to {}", on.least_length, on.most_length);
+    lower_to(Confidence::kExtrapolated,
+             fmt::format("{} tokens, where {} were measured", length, range));
   }
   const std::string placement{name_of(job.config.run.parallel.placement)};
   if (std::find(on.placements.begin(), on.placements.end(), placement) == on.placements.end()) {
