@@ -103,30 +103,24 @@ TEST(Chart, TimelineDrawsEveryRank) {
 TEST(Timeline, LastsAsLongAsTheCallThatIsPriced) {
   const Words gather = {"context_parallel_strategy=all_gather", "ici_context_parallelism=64",
                         "max_target_length=65536"};
-  const Words ulysses = {"hardware.torus=[2, 2, 2]", "hardware.chips=8",
-                         "context_parallel_strategy=ulysses", "ici_context_parallelism=8",
-                         "max_target_length=65536"};
-  // Short blocks hide no hop.
-  for (Words words : {usp(16, 4, 65536), usp(64, 1, 4096), usp(8, 8, 262144), gather, ulysses}) {
-    Job job = words == ulysses
-                  ? make_job("",
-                             [&] {
-                               words.insert(words.end(),
-                                            {"hardware=tpu-v5p-64", "model_name=llama3-8b",
-                                             "packing=false", "per_device_batch_size=0.125"});
-                               return words;
-                             }())
-                  : job_of(words);
+  Words slow_links = usp(64, 1, 65536);
+  slow_links.emplace_back("hardware.link_gb_per_second=1");  // no step hides its hop
+  bool has_exposed_hops = false;
+  for (const Words& words :
+       {usp(16, 4, 65536), usp(8, 8, 262144), usp(1, 64, 65536), gather, slow_links}) {
+    const Job job = job_of(words);
     CountCache cache;
     const Timeline timeline = simulate_call(job, cache);
-    const double priced = estimate(job, cache.of(job), Scope::kAttentionForward).step_seconds() /
-                          static_cast<double>(job.config.run.model.layers);
+    const Cost cost = estimate(job, cache.of(job), Scope::kAttentionForward);
+    has_exposed_hops |= cost.seconds("ring exposed") > 0;
+    const double priced = cost.step_seconds() / static_cast<double>(job.config.run.model.layers);
     EXPECT_NEAR(timeline.seconds, priced, 1e-9 * priced) << timeline.title;
     for (const auto& slices : timeline.slices) {
       EXPECT_EQ(slices.front().begin, timeline.exchange_in);
       for (const TimeSlice& slice : slices) EXPECT_GE(slice.wait(), -1e-12);
     }
   }
+  EXPECT_TRUE(has_exposed_hops);
 }
 
 TEST(Timeline, RanksBehindTheMaskWait) {
