@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <vector>
 
 #include "apps/bench_spread.h"
@@ -17,7 +16,7 @@ namespace {
 constexpr int kFewestRuns = 3, kMostRuns = 31;
 
 // Seconds between two looks at the peak. On a shared machine it may halve within a second.
-constexpr double kPeakAge = 0.5;
+constexpr double kPeakAge = 0.2;
 
 double live_peak(const BenchProblem& problem, const BenchOptions& options) {
   if (problem.is_elementwise()) {
@@ -29,58 +28,66 @@ double live_peak(const BenchProblem& problem, const BenchOptions& options) {
                      options.clock);
 }
 
-struct Measurement {
-  std::vector<double> seconds;  // of each run
-  std::vector<double> peaks;    // before, between and after
+// One run, and the peak of its moment: the mean of the peaks measured just before and just after
+// the runs that it stands among.
+struct Run {
+  double seconds = 0, peak = 0;
 };
 
-Measurement measure(const std::function<void()>& run, const BenchProblem& problem,
-                    const BenchOptions& options) {
-  Measurement result;
+std::vector<Run> measure(const std::function<void()>& run, const BenchProblem& problem,
+                         const BenchOptions& options) {
   run();  // not counted: it makes pages and scratch
-  result.peaks.push_back(live_peak(problem, options));
+  double peak = live_peak(problem, options);
   // The first run after a calibration of copies would find cold caches.
   if (problem.is_elementwise()) run();
+  std::vector<Run> runs;
+  size_t paired = 0;  // runs that have their peak
   double total = 0, since_peak = 0;
-  for (int runs = 0; runs < kFewestRuns || (total < options.seconds && runs < kMostRuns); ++runs) {
+  const auto pair = [&] {
+    const double next = live_peak(problem, options);
+    for (; paired < runs.size(); ++paired) runs[paired].peak = (peak + next) / 2;
+    peak = next;
+    since_peak = 0;
+  };
+  for (int done = 0; done < kFewestRuns || (total < options.seconds && done < kMostRuns); ++done) {
     // Peaks of operations leave the caches alone, so they may stand between runs.
-    if (since_peak > kPeakAge && !problem.is_elementwise()) {
-      result.peaks.push_back(live_peak(problem, options));
-      since_peak = 0;
-    }
+    if (since_peak > kPeakAge && !problem.is_elementwise()) pair();
     const double start = seconds_now(options.clock);
     run();
-    result.seconds.push_back(seconds_now(options.clock) - start);
-    total += result.seconds.back();
-    since_peak += result.seconds.back();
+    runs.push_back({seconds_now(options.clock) - start, 0});
+    total += runs.back().seconds;
+    since_peak += runs.back().seconds;
   }
-  result.peaks.push_back(live_peak(problem, options));
-  return result;
-}
-
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  pair();
+  return runs;
 }
 
 }  // namespace
 
 BenchResult run_bench_problem(const BenchProblem& problem, const BenchOptions& options) {
   set_thread_count(options.threads);
-  const auto [seconds, peaks] = measure(make_bench_call(problem), problem, options);
+  const std::vector<Run> runs = measure(make_bench_call(problem), problem, options);
+  const double work =
+      problem.is_elementwise() ? bytes_of(problem) * 1e-9 : flops_of(problem) * 1e-12;
+  std::vector<double> seconds, peaks, shares;
+  for (const Run& run : runs) {
+    seconds.push_back(run.seconds);
+    peaks.push_back(run.peak);
+    shares.push_back(work / run.seconds / run.peak);
+  }
 
   BenchResult result;
   const Isa isa = isa_in_use();
   result.isa = name_of(problem.is_bf16() ? isa : std::min(isa, Isa::kAvx512));
-  result.runs = static_cast<int>(seconds.size());
+  result.runs = static_cast<int>(runs.size());
   const Spread spread = spread_of(seconds);
   result.median_seconds = spread.median;
   result.min_seconds = spread.least;
   result.max_seconds = spread.most;
   result.tflops = flops_of(problem) / result.median_seconds * 1e-12;
   result.gbytes_per_second = bytes_of(problem) / result.median_seconds * 1e-9;
-  result.live_peak = mean(peaks);
-  result.share_of_peak =
-      (problem.is_elementwise() ? result.gbytes_per_second : result.tflops) / result.live_peak;
+  result.live_peak = spread_of(peaks).median;
+  result.share_of_peak = spread_of(shares).median;
   return result;
 }
 

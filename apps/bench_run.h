@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs one problem of `odyssey bench kernel`: makes random tensors, calls the kernel through its
-// public header again and again, and holds the median to a peak measured around and between.
+// public header again and again, and holds each run to a peak measured just before and after.
 #pragma once
 #include <string>
 
@@ -21,7 +21,8 @@ struct BenchResult {
   double median_seconds = 0, min_seconds = 0, max_seconds = 0;
   double tflops = 0;             // 0 for elementwise kernels
   double gbytes_per_second = 0;  // 0 for the others
-  // Mean of before, between and after: TFLOP/s, or GB/s of a copy for elementwise kernels.
+  // TFLOP/s, or GB/s of a copy for elementwise kernels, measured before, between and after the
+  // runs; median. The share is the median of the shares of each run in the peak of its moment.
   double live_peak = 0;
   double share_of_peak = 0;
 };
