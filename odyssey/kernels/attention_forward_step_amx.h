@@ -25,7 +25,7 @@ struct Group {
   int64_t count, first_step;
   int64_t tiles[kMostTiles];
   bool partial[kMostTiles];
-  uint16_t* p;  // [count][32 key pairs][32 queries][2]
+  uint16_t* p;  // [32 * count key pairs][32 queries][2] in squares
   const uint16_t* v[kMostTiles];
   const char* ahead;  // what to fetch into L2 meanwhile, or nullptr
 };
@@ -33,7 +33,7 @@ struct Group {
 struct Step {
   int64_t steps, tiles;
   const uint16_t *k[kMostWidth], *q;
-  float* scores;  // [tiles][64][32]
+  float* scores;  // [64 * tiles][32] in squares
   // The step before.
   const float* last_scores;
   int64_t last_tiles;
@@ -43,17 +43,17 @@ struct Step {
   // Units of P V: 32 columns of V each, over the whole group.
   const Group* ready;
   int64_t first_unit, units;
-  // Where the four sums still in tiles belong: 32 x 32 words.
+  // Where the four sums still in tiles belong: 32 x 32 words in squares.
   float* held;
   float* most;  // [32] out
   const char* ahead;
 };
 
 ODYSSEY_INLINE void store_held(float* held) {
-  store_tile<0>(held, 128);
-  store_tile<1>(held + 16, 128);
-  store_tile<2>(held + 512, 128);
-  store_tile<3>(held + 528, 128);
+  store_tile<0>(held, 64);
+  store_tile<1>(held + 256, 64);
+  store_tile<2>(held + 512, 64);
+  store_tile<3>(held + 768, 64);
 }
 
 ODYSSEY_INLINE void fetch_ahead(const char*& ahead) {
@@ -77,21 +77,21 @@ ODYSSEY_INLINE float* multiply_scores(const Step& j, Exponents& x, const char*& 
     const uint16_t* q = j.q;
     stream_tile<4>(k, 64);
     load_tile<6>(q, 64);
-    store_tile<0>(held, 128);
+    store_tile<0>(held, 64);
     zero_tile<0>();
     multiply<0, 4, 6>();
     exponents_of_slot<kHalves, 0, kSoftmax>(x);
     load_tile<7>(q + 512, 64);
-    store_tile<1>(held + 16, 128);
+    store_tile<1>(held + 256, 64);
     zero_tile<1>();
     multiply<1, 4, 7>();
     exponents_of_slot<kHalves, 1, kSoftmax>(x);
     stream_tile<5>(k_below, 64);
-    store_tile<2>(held + 512, 128);
+    store_tile<2>(held + 512, 64);
     zero_tile<2>();
     multiply<2, 5, 6>();
     exponents_of_slot<kHalves, 2, kSoftmax>(x);
-    store_tile<3>(held + 528, 128);
+    store_tile<3>(held + 768, 64);
     zero_tile<3>();
     multiply<3, 5, 7>();
     exponents_of_slot<kHalves, 3, kSoftmax>(x);
@@ -132,32 +132,29 @@ ODYSSEY_INLINE float* multiply_values(const Group& g, int64_t unit, float* held,
   const uint16_t* p = g.p;
   const bool on = kMaxima && y.left >= 4 * kRows;
   stream_tile<4>(v, 64);
-  stream_tile<6>(p, 128);
-  store_tile<0>(held, 128);
-  stream_tile<0>(to, 128);
+  stream_tile<6>(p, 64);
+  store_tile<0>(held, 64);
+  stream_tile<0>(to, 64);
   multiply<0, 4, 6>();
   exponents_of_slot<kHalves, 0, kSoftmax>(x);
   if (on) maxima<kRows>(y);
-  stream_tile<7>(p + 32, 128);
-  store_tile<1>(held + 16, 128);
-  stream_tile<1>(to + 16, 128);
+  stream_tile<7>(p + 512, 64);
+  store_tile<1>(held + 256, 64);
+  stream_tile<1>(to + 256, 64);
   multiply<1, 4, 7>();
   exponents_of_slot<kHalves, 1, kSoftmax>(x);
   if (on) maxima<kRows>(y);
   stream_tile<5>(v + 1024, 64);
-  store_tile<2>(held + 512, 128);
-  stream_tile<2>(to + 512, 128);
+  store_tile<2>(held + 512, 64);
+  stream_tile<2>(to + 512, 64);
   multiply<2, 5, 6>();
   exponents_of_slot<kHalves, 2, kSoftmax>(x);
   if (on) maxima<kRows>(y);
-  store_tile<3>(held + 528, 128);
-  stream_tile<3>(to + 528, 128);
+  store_tile<3>(held + 768, 64);
+  stream_tile<3>(to + 768, 64);
   multiply<3, 5, 7>();
   exponents_of_slot<kHalves, 3, kSoftmax>(x);
-  if (on) {
-    maxima<kRows>(y);
-    y.left -= 4 * kRows;
-  }
+  if (on) maxima<kRows>(y);
   next_slots<kHalves, kSoftmax>(x);
   fetch_ahead(ahead);
   for (int64_t i = 1; i < 2 * g.count; ++i) {
@@ -165,11 +162,11 @@ ODYSSEY_INLINE float* multiply_values(const Group& g, int64_t unit, float* held,
     p += 1024;
     const bool more = kMaxima && y.left >= 4 * kRows;
     stream_tile<4>(v, 64);
-    stream_tile<6>(p, 128);
+    stream_tile<6>(p, 64);
     multiply<0, 4, 6>();
     exponents_of_slot<kHalves, 0, kSoftmax>(x);
     if (more) maxima<kRows>(y);
-    stream_tile<7>(p + 32, 128);
+    stream_tile<7>(p + 512, 64);
     multiply<1, 4, 7>();
     exponents_of_slot<kHalves, 1, kSoftmax>(x);
     if (more) maxima<kRows>(y);
@@ -179,10 +176,7 @@ ODYSSEY_INLINE float* multiply_values(const Group& g, int64_t unit, float* held,
     if (more) maxima<kRows>(y);
     multiply<3, 5, 7>();
     exponents_of_slot<kHalves, 3, kSoftmax>(x);
-    if (more) {
-      maxima<kRows>(y);
-      y.left -= 4 * kRows;
-    }
+    if (more) maxima<kRows>(y);
     next_slots<kHalves, kSoftmax>(x);
     fetch_ahead(ahead);
   }
@@ -221,7 +215,7 @@ __attribute__((noinline)) float* run_step(const Step& j) {
     _mm512_store_ps(j.last->sum, x.sum0);
     _mm512_store_ps(j.last->sum + 16, x.sum1);
   }
-  for (; y.left > 0; y.left -= 4) maxima<4>(y);
+  while (y.left > 0) maxima<4>(y);
   _mm512_store_ps(j.most, y.most0);
   _mm512_store_ps(j.most + 16, y.most1);
   fence();
@@ -238,7 +232,7 @@ constexpr Kernels kernels_of() {
           run_step<kHalves, true, true>};
 }
 const Kernels& kernels_for(int64_t steps) {
-  static constexpr Kernels kTable[] = {kernels_of<16>(), kernels_of<8>(), kernels_of<6>(),
+  static constexpr Kernels kTable[] = {kernels_of<16>(), kernels_of<8>(), kernels_of<8>(),
                                        kernels_of<4>(),  kernels_of<4>(), kernels_of<4>(),
                                        kernels_of<4>(),  kernels_of<2>()};
   return kTable[steps - 1];

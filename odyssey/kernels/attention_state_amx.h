@@ -37,7 +37,7 @@ void begin_row(const QueryBlock& block, const Shape& shape, Row& row, uint16_t* 
       }
       transpose16(r);
       for (int64_t i = 0; i < 16; ++i) {
-        _mm512_store_si512(row.accumulator + (d + i) * 32 + half, r[i]);
+        _mm512_store_si512(row.accumulator + square_at(d + i, half / 16), r[i]);
       }
     }
   }
@@ -70,7 +70,7 @@ ODYSSEY_INLINE void rows_of(const Row& row, const float* shrink, int64_t half, i
                             __m512i* r) {
   const __m512 factor = _mm512_load_ps(shrink + half);
   for (int64_t i = 0; i < 16; ++i) {
-    const __m512 x = _mm512_load_ps(row.accumulator + (d + i) * 32 + half);
+    const __m512 x = _mm512_load_ps(row.accumulator + square_at(d + i, half / 16));
     r[i] = _mm512_castps_si512(_mm512_mul_ps(x, factor));
   }
   transpose16(r);
