@@ -9,7 +9,7 @@ namespace {
 
 struct Memory {
   alignas(64) float dummy[1024];
-  alignas(64) float most[2][kQueries];
+  alignas(64) float most[kQueries], sum[kQueries];
   alignas(64) float scores[2][kMostWidth * kKeys * kQueries];
   alignas(64) uint16_t p[2][kMostTiles * kKeys * kQueries];
   alignas(64) Row rows[kForwardBlocks];
@@ -48,9 +48,12 @@ class Pipeline {
         Step j = step_of(*next, t, step);
         RunStep kernel = kernels_.scores;
         if (softmax != nullptr) {
-          prepare_softmax(*softmax, softmax_tile, step - 1, ready, units_done);
           j.last_scores = memory_.scores[(step - 1) & 1];
           j.last_tiles = tiles_at(*softmax, softmax_tile);
+          if (!softmax->row->settled) {
+            maxima(j.last_scores, j.last_tiles, memory_.most);
+            prepare_softmax(*softmax, softmax_tile, ready, units_done);
+          }
           j.last = softmax->row;
           j.p = softmax->p + softmax_tile * 2048;
           j.factor = factor_;
@@ -68,6 +71,13 @@ class Pipeline {
         j.held = held_;
         held_ = kernel(j);
         if (kernel != kernels_.all) held_ = memory_.dummy;
+        if (softmax != nullptr) {
+          if (prepare_softmax(*softmax, softmax_tile, ready, units_done)) {
+            softmax_alone(j.last_scores, j.last_tiles, *j.last, j.p, factor_);
+          } else {
+            keep_sum(*j.last, memory_.sum);
+          }
+        }
         adjust(*next, t, step);
         if (first && last != nullptr) {
           ready = last;
@@ -119,7 +129,8 @@ class Pipeline {
     for (int64_t i = 0; i < j.tiles; ++i) j.k[i] = keys_.k + g.tiles[t + i] * kKeys * padded_;
     j.q = g.row->q;
     j.scores = memory_.scores[step & 1];
-    j.most = memory_.most[step & 1];
+    j.most = memory_.most;
+    j.sum = memory_.sum;
     // The keys of the next chunk and then its values, a share a step.
     const int64_t tiles = chunk_tiles(shape_), bytes = tiles * kKeys * padded_ * 2;
     const int64_t share = width_ * shape_.steps * 1024;
@@ -137,19 +148,18 @@ class Pipeline {
     bool any = scaled_;
     for (int64_t i = t; i < t + count; ++i) any = any || g.partial[i];
     if (!any) return;
-    float* most = memory_.most[step & 1];
-    for (int64_t i = 0; i < kQueries; ++i) most[i] = -__builtin_inff();
     for (int64_t i = 0; i < count; ++i) {
       const int64_t key = g.tiles[t + i] * kKeys;
       adjust_scores(memory_.scores[step & 1] + i * kKeys * kQueries, shape_, *g.row,
-                    g.partial[t + i], scaled_, keys_.position + key, keys_.segment + key, most);
+                    g.partial[t + i], scaled_, keys_.position + key, keys_.segment + key);
     }
   }
 
   // What the last step left: its softmax, and P V of the last two groups.
   void drain(const Group& last, const Group* ready, int64_t step, int64_t units_done) {
     const int64_t t = last_step(last);
-    prepare_softmax(last, t, step, ready, units_done);
+    maxima(memory_.scores[step & 1], tiles_at(last, t), memory_.most);
+    prepare_softmax(last, t, ready, units_done);
     softmax_alone(memory_.scores[step & 1], tiles_at(last, t), *last.row, last.p + t * 2048,
                   factor_);
     if (ready != nullptr) held_ = values_alone(*ready, units_done, shape_.steps, held_);
@@ -159,17 +169,17 @@ class Pipeline {
   }
 
   // Rescales where a score is much larger than all before. What belongs to this row but is not in
-  // its accumulator yet is added first.
-  void prepare_softmax(const Group& g, int64_t t, int64_t step, const Group* ready,
-                       int64_t& units_done) {
-    if (!exceeds_reference(*g.row, memory_.most[step & 1], factor_)) return;
+  // its accumulator yet is added first. Returns whether exponents so far are wrong for it.
+  bool prepare_softmax(const Group& g, int64_t t, const Group* ready, int64_t& units_done) {
+    if (!exceeds_reference(*g.row, memory_.most, factor_)) return false;
     if (ready != nullptr && ready->row == g.row && units_done < shape_.steps) {
       held_ = values_alone(*ready, units_done, shape_.steps, held_);
       units_done = shape_.steps;
     }
     store_held(held_);
     held_ = memory_.dummy;
-    rescale(*g.row, memory_.most[step & 1], factor_, g.p, t, padded_);
+    rescale(*g.row, memory_.most, factor_, g.p, t, padded_);
+    return true;
   }
 
   const QueryBlock* blocks_;

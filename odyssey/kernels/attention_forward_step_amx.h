@@ -45,7 +45,7 @@ struct Step {
   int64_t first_unit, units;
   // Where the four sums still in tiles belong: 32 x 32 words in squares.
   float* held;
-  float* most;  // [32] out
+  float *sum, *most;  // [32] out: of the step before
   const char* ahead;
 };
 
@@ -67,7 +67,8 @@ ODYSSEY_INLINE void fetch_ahead(const char*& ahead) {
 
 // Scores of the key tiles of a step x 32 queries; the last 32 x 32 of them stay in tiles (returned
 // as held). Sums left in tiles are stored one by one just before their tile is needed: four stores
-// at once would drain the tile unit.
+// at once would drain the tile unit. There are never more half-operations
+// beside these products than a step has.
 template <int kHalves, bool kSoftmax>
 ODYSSEY_INLINE float* multiply_scores(const Step& j, Exponents& x, const char*& ahead) {
   float* held = j.held;
@@ -121,64 +122,57 @@ ODYSSEY_INLINE float* multiply_scores(const Step& j, Exponents& x, const char*& 
   return held;
 }
 
-// accumulator[32 columns of V][32 queries] += V^T P over the keys of a group; the sum stays in
-// tiles. Returns where it belongs.
-template <int kHalves, bool kSoftmax, bool kMaxima>
-ODYSSEY_INLINE float* multiply_values(const Group& g, int64_t unit, float* held, Exponents& x,
-                                      Maxima& y, const char*& ahead) {
-  constexpr int kRows = kHalves / 2;  // of maxima per product
-  float* to = g.row->accumulator + unit * 1024;
-  const uint16_t* v = g.v[0] + unit * 2048;
-  const uint16_t* p = g.p;
-  const bool on = kMaxima && y.left >= 4 * kRows;
+// Products of 32 keys of a group into the four sums, which change first if kFirst: what is held is
+// stored, the sums `to` are loaded.
+template <int kHalves, bool kSoftmax, bool kFirst>
+ODYSSEY_INLINE void multiply_keys(const uint16_t* v, const uint16_t* p, float* held,
+                                  const float* to, Exponents& x, const char*& ahead) {
   stream_tile<4>(v, 64);
   stream_tile<6>(p, 64);
-  store_tile<0>(held, 64);
-  stream_tile<0>(to, 64);
+  if constexpr (kFirst) store_tile<0>(held, 64);
+  if constexpr (kFirst) stream_tile<0>(to, 64);
   multiply<0, 4, 6>();
   exponents_of_slot<kHalves, 0, kSoftmax>(x);
-  if (on) maxima<kRows>(y);
   stream_tile<7>(p + 512, 64);
-  store_tile<1>(held + 256, 64);
-  stream_tile<1>(to + 256, 64);
+  if constexpr (kFirst) store_tile<1>(held + 256, 64);
+  if constexpr (kFirst) stream_tile<1>(to + 256, 64);
   multiply<1, 4, 7>();
   exponents_of_slot<kHalves, 1, kSoftmax>(x);
-  if (on) maxima<kRows>(y);
   stream_tile<5>(v + 1024, 64);
-  store_tile<2>(held + 512, 64);
-  stream_tile<2>(to + 512, 64);
+  if constexpr (kFirst) store_tile<2>(held + 512, 64);
+  if constexpr (kFirst) stream_tile<2>(to + 512, 64);
   multiply<2, 5, 6>();
   exponents_of_slot<kHalves, 2, kSoftmax>(x);
-  if (on) maxima<kRows>(y);
-  store_tile<3>(held + 768, 64);
-  stream_tile<3>(to + 768, 64);
+  if constexpr (kFirst) store_tile<3>(held + 768, 64);
+  if constexpr (kFirst) stream_tile<3>(to + 768, 64);
   multiply<3, 5, 7>();
   exponents_of_slot<kHalves, 3, kSoftmax>(x);
-  if (on) maxima<kRows>(y);
   next_slots<kHalves, kSoftmax>(x);
   fetch_ahead(ahead);
-  for (int64_t i = 1; i < 2 * g.count; ++i) {
-    v = g.v[i >> 1] + unit * 2048 + (i & 1) * 512;
-    p += 1024;
-    const bool more = kMaxima && y.left >= 4 * kRows;
-    stream_tile<4>(v, 64);
-    stream_tile<6>(p, 64);
-    multiply<0, 4, 6>();
-    exponents_of_slot<kHalves, 0, kSoftmax>(x);
-    if (more) maxima<kRows>(y);
-    stream_tile<7>(p + 512, 64);
-    multiply<1, 4, 7>();
-    exponents_of_slot<kHalves, 1, kSoftmax>(x);
-    if (more) maxima<kRows>(y);
-    stream_tile<5>(v + 1024, 64);
-    multiply<2, 5, 6>();
-    exponents_of_slot<kHalves, 2, kSoftmax>(x);
-    if (more) maxima<kRows>(y);
-    multiply<3, 5, 7>();
-    exponents_of_slot<kHalves, 3, kSoftmax>(x);
-    if (more) maxima<kRows>(y);
-    next_slots<kHalves, kSoftmax>(x);
-    fetch_ahead(ahead);
+}
+
+// accumulator[32 columns of V][32 queries] += V^T P over the keys of a group; the sum stays in
+// tiles. Returns where it belongs.
+template <int kHalves, bool kSoftmax>
+ODYSSEY_INLINE float* multiply_values(const Group& g, int64_t unit, float* held, Exponents& x,
+                                      const char*& ahead) {
+  float* to = g.row->accumulator + unit * 1024;
+  const uint16_t* p = g.p;
+  const int64_t at = unit * 2048, parts = 2 * g.count;
+  int64_t i = 1;
+  if (kSoftmax && x.left >= kHalves) {
+    const int64_t left = x.left / kHalves, beside = left < parts ? left : parts;
+    multiply_keys<kHalves, kSoftmax, true>(g.v[0] + at, p, held, to, x, ahead);
+    for (; i < beside; ++i) {
+      multiply_keys<kHalves, kSoftmax, false>(g.v[i >> 1] + at + (i & 1) * 512, p + i * 1024,
+                                              nullptr, nullptr, x, ahead);
+    }
+  } else {
+    multiply_keys<kHalves, false, true>(g.v[0] + at, p, held, to, x, ahead);
+  }
+  for (; i < parts; ++i) {
+    multiply_keys<kHalves, false, false>(g.v[i >> 1] + at + (i & 1) * 512, p + i * 1024, nullptr,
+                                         nullptr, x, ahead);
   }
   return to;
 }
@@ -189,35 +183,18 @@ __attribute__((noinline)) float* run_step(const Step& j) {
   fence();
   Exponents x{};
   if constexpr (kSoftmax) {
-    x = {all(j.factor),
-         _mm512_load_ps(j.last->reference),
-         _mm512_load_ps(j.last->reference + 16),
-         _mm512_load_ps(j.last->sum),
-         _mm512_load_ps(j.last->sum + 16),
-         j.last_scores,
-         j.p,
-         static_cast<int>(64 * j.last_tiles)};
+    x = begin_exponents(*j.last, j.last_scores, j.last_tiles, j.factor, j.p);
   }
   const char* ahead = j.ahead;
   float* held = multiply_scores<kHalves, kSoftmax>(j, x, ahead);
-  const __m512 least = all(-__builtin_inff());
-  Maxima y{least, least, j.scores, static_cast<int>(64 * j.tiles)};
   if constexpr (kValues) {
     for (int64_t unit = 0; unit < j.units; ++unit) {
-      held = multiply_values<kHalves, kSoftmax, true>(*j.ready, j.first_unit + unit, held, x, y,
-                                                      ahead);
+      held = multiply_values<kHalves, kSoftmax>(*j.ready, j.first_unit + unit, held, x, ahead);
     }
   } else {
     store_held(held);
   }
-  if constexpr (kSoftmax) {
-    rest_of_exponents(x);
-    _mm512_store_ps(j.last->sum, x.sum0);
-    _mm512_store_ps(j.last->sum + 16, x.sum1);
-  }
-  while (y.left > 0) maxima<4>(y);
-  _mm512_store_ps(j.most, y.most0);
-  _mm512_store_ps(j.most + 16, y.most1);
+  if constexpr (kSoftmax) end_exponents(x, j.sum, j.most);
   fence();
   return held;
 }
@@ -241,26 +218,17 @@ const Kernels& kernels_for(int64_t steps) {
 // What run_step does for the step before, with nothing beside it.
 void softmax_alone(const float* scores, int64_t tiles, Row& row, uint16_t* p, float factor) {
   fence();
-  Exponents x{all(factor),
-              _mm512_load_ps(row.reference),
-              _mm512_load_ps(row.reference + 16),
-              _mm512_load_ps(row.sum),
-              _mm512_load_ps(row.sum + 16),
-              scores,
-              p,
-              static_cast<int>(64 * tiles)};
-  rest_of_exponents(x);
-  _mm512_store_ps(row.sum, x.sum0);
-  _mm512_store_ps(row.sum + 16, x.sum1);
+  Exponents x = begin_exponents(row, scores, tiles, factor, p);
+  alignas(64) float most[kQueries];
+  end_exponents(x, row.sum, most);
   fence();
 }
 float* values_alone(const Group& g, int64_t first, int64_t last, float* held) {
   Exponents x{};
-  Maxima y{};
   const char* ahead = nullptr;
   fence();
   for (int64_t unit = first; unit < last; ++unit) {
-    held = multiply_values<4, false, false>(g, unit, held, x, y, ahead);
+    held = multiply_values<4, false>(g, unit, held, x, ahead);
   }
   fence();
   return held;

@@ -18,6 +18,7 @@ struct alignas(64) Row {
   float sum[kQueries];
   float top[kQueries];  // largest score of this call in the units of `scores`; -inf: saw nothing
   MaskRows mask;
+  bool settled;        // every reference is that of some score
   const uint16_t* q;   // packed
   float* accumulator;  // [padded][32] in squares, transposed
 };
@@ -35,78 +36,89 @@ constexpr int first_half(int slot) {
   return (kHalves * slot + 3) / 4;
 }
 
-// Runs the half-operations [kFrom, kTo) counted from s and p, which stand in squares.
+// The softmax of scores on its way: half-operations [kFrom, kTo) counted from s and p, which stand
+// in squares. Scores are read once: the maxima that come out beside the probabilities tell
+// afterwards whether the reference was good enough.
 struct Exponents {
-  __m512 factor, reference0, reference1, sum0, sum1;
+  __m512 factor, reference0, reference1, sum0, sum1, most0, most1;
   const float* s;
   uint16_t* p;
-  int left;
+  int left;  // half-operations
 };
-template <int kHalves>
-ODYSSEY_INLINE void step_on(Exponents& x) {
-  x.left -= kHalves;
-  x.s += kHalves * 16 + ((x.left & 15) == 0 ? 256 : 0);
-  x.p += kHalves * 16 + ((x.left & 31) == 0 ? 512 : 0);
-}
 template <int kFrom, int kTo>
 ODYSSEY_INLINE void exponents(Exponents& x) {
 #pragma GCC unroll 16
   for (int h = kFrom; h < kTo; ++h) {
-    const float* s = x.s + (h >> 1) * 32 + (h & 1) * 256;
-    const __m512 reference = (h & 1) != 0 ? x.reference1 : x.reference0;
-    const __m512 a = exp2_fast(_mm512_fmsub_ps(_mm512_load_ps(s), x.factor, reference));
-    const __m512 b = exp2_fast(_mm512_fmsub_ps(_mm512_load_ps(s + 16), x.factor, reference));
-    const __m512 sum = _mm512_add_ps(a, b);
-    if ((h & 1) != 0) {
-      x.sum1 = _mm512_add_ps(x.sum1, sum);
-    } else {
-      x.sum0 = _mm512_add_ps(x.sum0, sum);
-    }
-    _mm512_store_si512(x.p + (h >> 1) * 32 + (h & 1) * 512, pair_up(a, b));
+    const bool second = (h & 1) != 0;
+    const float* s = x.s + (h >> 1) * 32 + (second ? 256 : 0);
+    const __m512 reference = second ? x.reference1 : x.reference0;
+    __m512& most = second ? x.most1 : x.most0;
+    __m512& sum = second ? x.sum1 : x.sum0;
+    const __m512 even = _mm512_load_ps(s), odd = _mm512_load_ps(s + 16);
+    most = _mm512_max_ps(most, _mm512_max_ps(even, odd));
+    const __m512 a = exp2_fast(_mm512_fmsub_ps(even, x.factor, reference));
+    const __m512 b = exp2_fast(_mm512_fmsub_ps(odd, x.factor, reference));
+    sum = _mm512_add_ps(sum, _mm512_add_ps(a, b));
+    _mm512_store_si512(x.p + (h >> 1) * 32 + (second ? 512 : 0), pair_up(a, b));
   }
 }
 template <int kHalves, int kSlot, bool kSoftmax>
 ODYSSEY_INLINE void exponents_of_slot(Exponents& x) {
-  if constexpr (kSoftmax) {
-    if (x.left >= kHalves) exponents<first_half<kHalves>(kSlot), first_half<kHalves>(kSlot + 1)>(x);
-  }
+  if constexpr (kSoftmax) exponents<first_half<kHalves>(kSlot), first_half<kHalves>(kSlot + 1)>(x);
 }
 template <int kHalves, bool kSoftmax>
 ODYSSEY_INLINE void next_slots(Exponents& x) {
   if constexpr (kSoftmax) {
-    if (x.left >= kHalves) step_on<kHalves>(x);
+    x.left -= kHalves;
+    x.s += kHalves * 16 + ((x.left & 15) == 0 ? 256 : 0);
+    x.p += kHalves * 16 + ((x.left & 31) == 0 ? 512 : 0);
   }
-}
-ODYSSEY_INLINE void rest_of_exponents(Exponents& x) {
-  for (; x.left > 0; step_on<2>(x)) exponents<0, 2>(x);
 }
 
-// Column maxima of scores, taken while P V runs.
-struct Maxima {
-  __m512 most0, most1;
-  const float* s;
-  int left;  // rows
-};
-template <int kRows>
-ODYSSEY_INLINE void maxima(Maxima& x) {
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    x.most0 = _mm512_max_ps(x.most0, _mm512_load_ps(x.s + 16 * r));
-    x.most1 = _mm512_max_ps(x.most1, _mm512_load_ps(x.s + 16 * r + 256));
+ODYSSEY_INLINE Exponents begin_exponents(const Row& row, const float* scores, int64_t tiles,
+                                         float factor, uint16_t* p) {
+  const __m512 least = all(-__builtin_inff());
+  return {all(factor),
+          _mm512_load_ps(row.reference),
+          _mm512_load_ps(row.reference + 16),
+          _mm512_load_ps(row.sum),
+          _mm512_load_ps(row.sum + 16),
+          least,
+          least,
+          scores,
+          p,
+          static_cast<int>(64 * tiles)};
+}
+// sum, most: [32] out.
+ODYSSEY_INLINE void end_exponents(Exponents& x, float* sum, float* most) {
+  for (; x.left > 0; next_slots<2, true>(x)) exponents<0, 2>(x);
+  _mm512_store_ps(sum, x.sum0);
+  _mm512_store_ps(sum + 16, x.sum1);
+  _mm512_store_ps(most, x.most0);
+  _mm512_store_ps(most + 16, x.most1);
+}
+
+// most[32]: the largest score of each query in `tiles` key tiles.
+void maxima(const float* scores, int64_t tiles, float* most) {
+  fence();
+  __m512 top[2] = {all(-__builtin_inff()), all(-__builtin_inff())};
+  for (int64_t square = 0; square < 8 * tiles; ++square) {
+    const float* s = scores + square * 256;
+    for (int64_t r = 0; r < 256; r += 16) {
+      top[square & 1] = _mm512_max_ps(top[square & 1], _mm512_load_ps(s + r));
+    }
   }
-  x.left -= kRows;
-  x.s += kRows * 16 + ((x.left & 15) == 0 ? 256 : 0);
+  _mm512_store_ps(most, top[0]);
+  _mm512_store_ps(most + 16, top[1]);
 }
 
 // Applies scale, soft cap and mask to the scores of one key tile where the exponent cannot do it.
-// most[32]: maxima, raised.
 void adjust_scores(float* scores, const Shape& shape, const Row& row, bool partial, bool scaled,
-                   const int32_t* position, const int32_t* segment, float* most) {
+                   const int32_t* position, const int32_t* segment) {
   const __m512 hidden = all(-__builtin_inff());
   const bool capped = shape.soft_cap != 0;
   const __m512 cap = all(shape.soft_cap), inverse = all(capped ? 1 / shape.soft_cap : 0);
   for (int64_t half = 0; half < 2; ++half) {
-    __m512 top = _mm512_load_ps(most + 16 * half);
     for (int64_t j = 0; j < kKeys; ++j) {
       float* s = scores + square_at(j, half);
       __m512 x = _mm512_load_ps(s);
@@ -118,14 +130,17 @@ void adjust_scores(float* scores, const Shape& shape, const Row& row, bool parti
         x = _mm512_mask_mov_ps(hidden, see(row.mask, half, position[j], segment[j]), x);
       }
       _mm512_store_ps(s, x);
-      top = _mm512_max_ps(top, x);
     }
-    _mm512_store_ps(most + 16 * half, top);
   }
 }
 
 ODYSSEY_INLINE __mmask16 exceeds(__m512 score, __m512 reference) {
   return _mm512_cmp_ps_mask(score, _mm512_add_ps(reference, all(kSlack)), _CMP_GT_OQ);
+}
+
+ODYSSEY_INLINE void keep_sum(Row& row, const float* sum) {
+  _mm512_store_ps(row.sum, _mm512_load_ps(sum));
+  _mm512_store_ps(row.sum + 16, _mm512_load_ps(sum + 16));
 }
 
 // Whether the scores of a block, with these maxima, need another reference; updates `top`.
@@ -145,12 +160,14 @@ bool exceeds_reference(Row& row, const float* most, float factor) {
 __attribute__((noinline)) void rescale(Row& row, const float* most, float factor, uint16_t* p,
                                        int64_t tiles, int64_t padded) {
   fence();
+  __mmask16 unsettled = 0;
   for (int64_t half = 0; half < 2; ++half) {
     const __m512 before = _mm512_load_ps(row.reference + 16 * half);
     const __m512 top = _mm512_mul_ps(_mm512_load_ps(most + 16 * half), all(factor));
     const __mmask16 far = exceeds(top, before);
     const __m512 now = _mm512_mask_mov_ps(before, far, top);
     _mm512_store_ps(row.reference + 16 * half, now);
+    unsettled |= _mm512_cmp_ps_mask(now, all(kNothing), _CMP_EQ_OQ);
     const __m512 sum = _mm512_load_ps(row.sum + 16 * half);
     if (_mm512_cmp_ps_mask(sum, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0) continue;
     const __m512 shrink = exp2_exact(_mm512_sub_ps(before, now));
@@ -168,6 +185,7 @@ __attribute__((noinline)) void rescale(Row& row, const float* most, float factor
       _mm512_store_si512(x, pair_up(_mm512_mul_ps(low, shrink), _mm512_mul_ps(high, shrink)));
     }
   }
+  row.settled = unsettled == 0;
   fence();
 }
 

@@ -11,6 +11,7 @@ void begin_row(const QueryBlock& block, const Shape& shape, Row& row, uint16_t* 
   pack_queries(block.q, block.q_stride, block.rows, shape, q);
   row.q = q;
   fill_mask(block, row.mask);
+  row.settled = true;
   bool empty = true;
   for (int64_t i = 0; i < kQueries; ++i) {
     const bool real = i < block.rows;
@@ -18,6 +19,7 @@ void begin_row(const QueryBlock& block, const Shape& shape, Row& row, uint16_t* 
     row.sum[i] = real ? block.sum[i] : 0;
     row.top[i] = -__builtin_inff();
     empty = empty && row.sum[i] == 0;
+    row.settled = row.settled && row.reference[i] > kNothing;
   }
   const int64_t padded = shape.padded();
   if (empty) {
