@@ -106,7 +106,8 @@ class Pipeline {
         }
         if (g.count == 0) continue;
         g.row = &memory_.rows[block_];
-        g.block = &block;
+        g.fresh = g.row->fresh;
+        g.row->fresh = false;
         g.first_step = steps_in_chunk_;
         steps_in_chunk_ += (g.count + width_ - 1) / width_;
         ++block_;
@@ -224,6 +225,7 @@ void forward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, const
   pipeline.run();
   for (int64_t b = 0; b < count; ++b) {
     const Row& row = memory.rows[b];
+    if (row.fresh) clear_accumulator(shape, row);
     alignas(64) float shrink[kQueries], factors[kQueries];
     bool saw[kQueries];
     end_row(blocks[b], row, pipeline.to_score(), shrink, saw);

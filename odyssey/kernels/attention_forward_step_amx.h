@@ -21,7 +21,7 @@ ODYSSEY_INLINE int64_t width_of(const Shape& shape) {
 // The key tiles of one chunk that a query block sees.
 struct Group {
   Row* row;
-  const QueryBlock* block;
+  bool fresh;  // its sums are the first of the row
   int64_t count, first_step;
   int64_t tiles[kMostTiles];
   bool partial[kMostTiles];
@@ -122,29 +122,38 @@ ODYSSEY_INLINE float* multiply_scores(const Step& j, Exponents& x, const char*& 
   return held;
 }
 
+template <int kTile>
+ODYSSEY_INLINE void begin_sum(const float* from, bool fresh) {
+  if (fresh) {
+    zero_tile<kTile>();
+  } else {
+    stream_tile<kTile>(from, 64);
+  }
+}
+
 // Products of 32 keys of a group into the four sums, which change first if kFirst: what is held is
-// stored, the sums `to` are loaded.
+// stored, the sums `to` are loaded or, if fresh, zero.
 template <int kHalves, bool kSoftmax, bool kFirst>
 ODYSSEY_INLINE void multiply_keys(const uint16_t* v, const uint16_t* p, float* held,
-                                  const float* to, Exponents& x, const char*& ahead) {
+                                  const float* to, bool fresh, Exponents& x, const char*& ahead) {
   stream_tile<4>(v, 64);
   stream_tile<6>(p, 64);
   if constexpr (kFirst) store_tile<0>(held, 64);
-  if constexpr (kFirst) stream_tile<0>(to, 64);
+  if constexpr (kFirst) begin_sum<0>(to, fresh);
   multiply<0, 4, 6>();
   exponents_of_slot<kHalves, 0, kSoftmax>(x);
   stream_tile<7>(p + 512, 64);
   if constexpr (kFirst) store_tile<1>(held + 256, 64);
-  if constexpr (kFirst) stream_tile<1>(to + 256, 64);
+  if constexpr (kFirst) begin_sum<1>(to + 256, fresh);
   multiply<1, 4, 7>();
   exponents_of_slot<kHalves, 1, kSoftmax>(x);
   stream_tile<5>(v + 1024, 64);
   if constexpr (kFirst) store_tile<2>(held + 512, 64);
-  if constexpr (kFirst) stream_tile<2>(to + 512, 64);
+  if constexpr (kFirst) begin_sum<2>(to + 512, fresh);
   multiply<2, 5, 6>();
   exponents_of_slot<kHalves, 2, kSoftmax>(x);
   if constexpr (kFirst) store_tile<3>(held + 768, 64);
-  if constexpr (kFirst) stream_tile<3>(to + 768, 64);
+  if constexpr (kFirst) begin_sum<3>(to + 768, fresh);
   multiply<3, 5, 7>();
   exponents_of_slot<kHalves, 3, kSoftmax>(x);
   next_slots<kHalves, kSoftmax>(x);
@@ -162,17 +171,17 @@ ODYSSEY_INLINE float* multiply_values(const Group& g, int64_t unit, float* held,
   int64_t i = 1;
   if (kSoftmax && x.left >= kHalves) {
     const int64_t left = x.left / kHalves, beside = left < parts ? left : parts;
-    multiply_keys<kHalves, kSoftmax, true>(g.v[0] + at, p, held, to, x, ahead);
+    multiply_keys<kHalves, kSoftmax, true>(g.v[0] + at, p, held, to, g.fresh, x, ahead);
     for (; i < beside; ++i) {
       multiply_keys<kHalves, kSoftmax, false>(g.v[i >> 1] + at + (i & 1) * 512, p + i * 1024,
-                                              nullptr, nullptr, x, ahead);
+                                              nullptr, nullptr, false, x, ahead);
     }
   } else {
-    multiply_keys<kHalves, false, true>(g.v[0] + at, p, held, to, x, ahead);
+    multiply_keys<kHalves, false, true>(g.v[0] + at, p, held, to, g.fresh, x, ahead);
   }
   for (; i < parts; ++i) {
     multiply_keys<kHalves, false, false>(g.v[i >> 1] + at + (i & 1) * 512, p + i * 1024, nullptr,
-                                         nullptr, x, ahead);
+                                         nullptr, false, x, ahead);
   }
   return to;
 }

@@ -19,6 +19,7 @@ struct alignas(64) Row {
   float top[kQueries];  // largest score of this call in the units of `scores`; -inf: saw nothing
   MaskRows mask;
   bool settled;        // every reference is that of some score
+  bool fresh;          // the accumulator stands for zeros, whatever it holds
   const uint16_t* q;   // packed
   float* accumulator;  // [padded][32] in squares, transposed
 };

@@ -21,14 +21,9 @@ void begin_row(const QueryBlock& block, const Shape& shape, Row& row, uint16_t* 
     empty = empty && row.sum[i] == 0;
     row.settled = row.settled && row.reference[i] > kNothing;
   }
-  const int64_t padded = shape.padded();
-  if (empty) {
-    for (int64_t i = 0; i < padded * 32; i += 16) {
-      _mm512_store_ps(row.accumulator + i, _mm512_setzero_ps());
-    }
-    return;
-  }
-  for (int64_t d = 0; d < padded; d += 16) {
+  row.fresh = empty;
+  if (empty) return;
+  for (int64_t d = 0; d < shape.padded(); d += 16) {
     const __mmask16 columns = first16(shape.head_size - d);
     for (int64_t half = 0; half < 32; half += 16) {
       __m512i r[16];
@@ -42,6 +37,13 @@ void begin_row(const QueryBlock& block, const Shape& shape, Row& row, uint16_t* 
         _mm512_store_si512(row.accumulator + square_at(d + i, half / 16), r[i]);
       }
     }
+  }
+}
+
+// Of a row that is still fresh, for lack of keys.
+void clear_accumulator(const Shape& shape, const Row& row) {
+  for (int64_t i = 0; i < shape.padded() * 32; i += 16) {
+    _mm512_store_ps(row.accumulator + i, _mm512_setzero_ps());
   }
 }
 
