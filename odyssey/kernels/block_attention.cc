@@ -15,6 +15,7 @@
 #include "odyssey/kernels/attention_tile.h"
 #include "odyssey/kernels/block_attention_ref.h"
 #include "odyssey/kernels/isa.h"
+#include "odyssey/kernels/row_kernels.h"
 
 namespace odyssey {
 namespace {
@@ -166,12 +167,9 @@ void attend_and_finish(View<const T, 3> q, View<const T, 3> k, View<const T, 3> 
 
 template <class T>
 void attention_delta(View<const T, 3> out, View<const T, 3> dout, View<float, 2> delta) {
+  const auto dot = stored_rows<T>(row_kernels()).dot;
   for_rows_and_heads(out.extent(0), out.extent(1), [&](int64_t i, int64_t h) {
-    float sum = 0;
-    const T* o = &out(i, h, 0);
-    const T* d_o = &dout(i, h, 0);
-    for (int64_t d = 0; d < out.extent(2); ++d) sum += to_float(o[d]) * to_float(d_o[d]);
-    delta(h, i) = sum;
+    delta(h, i) = dot(&out(i, h, 0), &dout(i, h, 0), out.extent(2));
   });
 }
 

@@ -2,23 +2,10 @@
 // RMS norm and RoPE on one row, and the angles of RoPE. See row_kernels.h for the meaning and
 // vector_simd.h for how it is compiled.
 #pragma once
-#include "odyssey/kernels/vector_simd.h"
+#include "odyssey/kernels/plain_rows_simd.h"
 
 namespace odyssey {
 namespace {
-
-// Sum of term(i, part) over the vectors of a row. Four sums hide the latency of an addition.
-template <class Term>
-ODYSSEY_INLINE float sum_over(int64_t size, const Term& term) {
-  Vector sums[4] = {};
-  int64_t i = 0;
-  for (; i + 4 * kLanes <= size; i += 4 * kLanes) {
-    for (int s = 0; s < 4; ++s) sums[s] += term(i + s * kLanes, Whole{});
-  }
-  for (; i + kLanes <= size; i += kLanes) sums[0] += term(i, Whole{});
-  if (i < size) sums[1] += term(i, Part{size - i});
-  return sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
-}
 
 // Both passes of a norm ask for lines early: the first for those that the second will write, the
 // second, which finds its row in the cache, for the row behind. Processors that prefetch by

@@ -27,6 +27,19 @@ void add_scaled(float factor, const T* x, int64_t size, float* y) {
   });
 }
 
+// Sum of term(i, part) over the vectors of a row. Four sums hide the latency of an addition.
+template <class Term>
+ODYSSEY_INLINE float sum_over(int64_t size, const Term& term) {
+  Vector sums[4] = {};
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= size; i += 4 * kLanes) {
+    for (int s = 0; s < 4; ++s) sums[s] += term(i + s * kLanes, Whole{});
+  }
+  for (; i + kLanes <= size; i += kLanes) sums[0] += term(i, Whole{});
+  if (i < size) sums[1] += term(i, Part{size - i});
+  return sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
 // In two sums of two halves each, to hide the latency of an addition.
 template <class T>
 double squares(const T* x, int64_t size) {
@@ -39,6 +52,12 @@ double squares(const T* x, int64_t size) {
   for (; i + kLanes <= size; i += kLanes) even.add_squares(load(x + i, Whole{}));
   if (i < size) odd.add_squares(load(x + i, Part{size - i}));
   return even.total() + odd.total();
+}
+
+template <class T>
+float dot(const T* x, const T* y, int64_t size) {
+  return sum_over(size, [&](int64_t i, auto part)
+                            ODYSSEY_ALWAYS { return load(x + i, part) * load(y + i, part); });
 }
 
 void narrow(const float* x, int64_t size, bf16* y) {

@@ -52,6 +52,7 @@ struct StoredRows {
   void (*scale)(float factor, const T* x, int64_t size, T* y);           // y = factor x
   void (*add_scaled)(float factor, const T* x, int64_t size, float* y);  // y += factor x
   double (*squares)(const T* x, int64_t size);                           // sum of x^2, in double
+  float (*dot)(const T* x, const T* y, int64_t size);                    // sum of x y
 };
 
 struct RowKernels {

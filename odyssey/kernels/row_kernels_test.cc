@@ -152,6 +152,8 @@ class RowKernelsOf : public ::testing::TestWithParam<Isa> {
       expect_near_rows(total, expected_total);
       const double squares = p.squares(x.data(), n);
       EXPECT_NEAR(f.squares(x.data(), n), squares, 1e-13 * squares);
+      const double bound = std::sqrt(squares * p.squares(y.data(), n));
+      EXPECT_NEAR(f.dot(x.data(), y.data(), n), p.dot(x.data(), y.data(), n), 1e-6 * bound);
       f.softmax(logits.data(), 4, 0.7f, n, scaled.data());
       p.softmax(logits.data(), 4, 0.7f, n, expected_scaled.data());
       expect_near_rows(scaled, expected_scaled, 0, 6);

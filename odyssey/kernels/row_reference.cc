@@ -115,6 +115,13 @@ double squares(const T* x, int64_t size) {
   return sum;
 }
 
+template <class T>
+float dot(const T* x, const T* y, int64_t size) {
+  double sum = 0;
+  for (int64_t i = 0; i < size; ++i) sum += double{to_float(x[i])} * double{to_float(y[i])};
+  return static_cast<float>(sum);
+}
+
 void narrow(const float* x, int64_t size, bf16* y) {
   for (int64_t i = 0; i < size; ++i) y[i] = bf16(x[i]);
 }
@@ -166,7 +173,8 @@ constexpr StoredRows<T> kStoredRows = {norm<T>,
                                        add<T>,
                                        scale<T>,
                                        add_scaled<T>,
-                                       squares<T>};
+                                       squares<T>,
+                                       dot<T>};
 
 }  // namespace
 

@@ -20,7 +20,8 @@ constexpr StoredRows<T> kStoredRows = {norm<T>,
                                        add<T>,
                                        scale<T>,
                                        add_scaled<T>,
-                                       squares<T>};
+                                       squares<T>,
+                                       dot<T>};
 
 constexpr RowKernels kTable = {
     kStoredRows<float>, kStoredRows<bf16>, narrow, widen, exponential_sum, angles, adamw};
