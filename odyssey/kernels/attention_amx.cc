@@ -40,6 +40,7 @@ struct RankScratch {
   struct Head {
     Buffer<uint16_t> k, v, k_t;
     Buffer<float> dk, dv;
+    Buffer<bool> begun;
   };
   Head heads[kHeadsAtOnce];
   Buffer<int32_t> position, segment;
@@ -209,8 +210,8 @@ void for_key_tiles(const Call& call, int64_t count, const Body& body) {
 }
 
 KeyHead head_of(const Call& call, RankScratch::Head& head) {
-  return {head.k.data(), head.v.data(),  head.k_t.data(), call.position,
-          call.segment,  head.dk.data(), head.dv.data(),  call.key_tiles};
+  return {head.k.data(),  head.v.data(),  head.k_t.data(),   call.position, call.segment,
+          head.dk.data(), head.dv.data(), head.begun.data(), call.key_tiles};
 }
 
 // The order in which the items of one head add to dK and dV, whatever thread runs them: a chunk of
@@ -290,19 +291,19 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
   for (RankScratch::Head& head : scratch.heads) {
     for (Buffer<uint16_t>* x : {&head.k, &head.v, &head.k_t}) grown(*x, call.words());
     for (Buffer<float>* x : {&head.dk, &head.dv}) grown(*x, call.words());
+    grown(head.begun, call.key_tiles);
   }
   for_heads(call, kBackwardBlocks, [&](const HeadPlan* plans, int64_t count) {
     for_key_tiles(call, count, [&](int64_t i, int64_t t) {
       const int64_t row = t * kKeys, g = plans[i].kv_head;
-      const int64_t words = kKeys * call.shape.padded(), at = t * words;
+      const int64_t at = row * call.shape.padded();
       const int64_t tile_rows = call.rows_of_tile(t);
       RankScratch::Head& head = scratch.heads[i];
       pack_rows(bits(&k(row, g, 0)), k.stride(0), tile_rows, call.shape, head.k.data() + at);
       pack_rows(bits(&v(row, g, 0)), v.stride(0), tile_rows, call.shape, head.v.data() + at);
       pack_transposed(bits(&k(row, g, 0)), k.stride(0), tile_rows, call.shape,
                       head.k_t.data() + at);
-      std::fill_n(head.dk.data() + at, words, 0.0f);
-      std::fill_n(head.dv.data() + at, words, 0.0f);
+      head.begun[t] = false;
     });
     const int64_t items = most_items(plans, count);
     int64_t* progress = grown(scratch.progress, items * count);
@@ -339,10 +340,11 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
     for_key_tiles(call, count, [&](int64_t i, int64_t t) {
       const int64_t row = t * kKeys, g = plans[i].kv_head, at = row * call.shape.padded();
       const int64_t tile_rows = call.rows_of_tile(t);
-      add_gradient(scratch.heads[i].dk.data() + at, tile_rows, call.shape, options.scale,
-                   &dk(row, g, 0), dk.stride(0));
-      add_gradient(scratch.heads[i].dv.data() + at, tile_rows, call.shape, 1, &dv(row, g, 0),
-                   dv.stride(0));
+      const RankScratch::Head& head = scratch.heads[i];
+      if (!head.begun[t]) return;
+      add_gradient(head.dk.data() + at, tile_rows, call.shape, options.scale, &dk(row, g, 0),
+                   dk.stride(0));
+      add_gradient(head.dv.data() + at, tile_rows, call.shape, 1, &dv(row, g, 0), dv.stride(0));
     });
   });
 }

@@ -142,6 +142,11 @@ class Pass {
       }
     }
     flush();
+    for (int64_t b = 0; b < count_; ++b) {
+      for (int64_t t = first_; t < last_; ++t) {
+        if (blocks_[b].seen[t] != Seen::kNone) memory_.rows[b].dq_begun = true;
+      }
+    }
   }
 
   // 32 columns of the dq of one block of queries.
@@ -157,9 +162,10 @@ class Pass {
       }
     }
     if (count == 0) return;
+    const Row& row = memory_.rows[b];
     const uint16_t* k_t = keys_.k_t + first_ * kKeys * shape_.padded() + unit * 2048;
     held_ = add_products<false>({k_t, k_at, 1024, 64}, {memory_.ds_pairs, ds_at, 32, 128}, count,
-                                {memory_.rows[b].dq + unit * 1024, 512}, held_);
+                                row.dq_begun, {row.dq + unit * 1024, 512}, held_);
   }
 
   void add_to_keys() {
@@ -176,20 +182,22 @@ class Pass {
       for (int64_t half = 0; half < 2; ++half) {
         const int64_t square = (2 * (t - first_) + half) * kBackwardBlocks * 1024;
         const int64_t to = t * kKeys * shape_.padded() + half * 1024 * steps;
-        add_to(keys_.dv + to, memory_.p + square, memory_.rows[0].dout_pairs, at, count);
-        add_to(keys_.dk + to, memory_.ds + square, memory_.rows[0].q_pairs, at, count);
+        const bool begun = keys_.begun[t];
+        add_to(keys_.dv + to, memory_.p + square, memory_.rows[0].dout_pairs, at, count, begun);
+        add_to(keys_.dk + to, memory_.ds + square, memory_.rows[0].q_pairs, at, count, begun);
       }
+      keys_.begun[t] = true;
     }
     flush();
   }
 
   // Gradient of 32 keys += squares * rows of queries.
   void add_to(float* gradient, const uint16_t* squares, const uint16_t* pairs, const int32_t* at,
-              int64_t count) {
+              int64_t count, bool begun) {
     for (int64_t unit = 0; unit < shape_.steps; ++unit) {
       held_ =
           add_products<true>({squares, at, 512, 64}, {pairs + unit * count_ * 1024, at, 512, 64},
-                             count, {gradient + unit * 512, 512 * shape_.steps}, held_);
+                             count, begun, {gradient + unit * 512, 512 * shape_.steps}, held_);
     }
   }
 
@@ -209,6 +217,27 @@ void begin_row(const QueryBlock& block, Row& row) {
     const bool sees = i < block.rows && block.max[i] > kNothing;
     row.lse[i] = sees ? block.max[i] * kLog2E : -kNothing;
     row.delta[i] = sees ? block.sum[i] : 0;
+  }
+}
+
+// 32 rows of queries -> right operands, as pack_queries has them in `to`, and of products over
+// queries in `pairs`, where row i is paired with row i + 16: [steps][2][16 pairs][16][2], one step
+// `gap` elements behind the other. Rows that lie a power of two apart share few lines of L1, so
+// each part of a row is read once.
+void pack_both(const uint16_t* from, int64_t stride, int64_t rows, const Shape& shape, int64_t gap,
+               uint16_t* to, uint16_t* pairs) {
+  for (int64_t step = 0; step < shape.steps; ++step, to += 1024, pairs += gap) {
+    __m512i r[32];
+    for (int i = 0; i < 32; ++i) r[i] = load_row(from, stride, i, rows, step, shape.head_size);
+    for (int i = 0; i < 16; ++i) {
+      __m512i low, high;
+      interleave(r[i], r[i + 16], low, high);
+      _mm512_store_si512(pairs + i * 32, low);
+      _mm512_store_si512(pairs + 512 + i * 32, high);
+    }
+    transpose16(r);
+    transpose16(r + 16);
+    for (int i = 0; i < 32; ++i) _mm512_store_si512(to + i * 32, r[i]);
   }
 }
 
@@ -262,7 +291,6 @@ void backward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, cons
   const int64_t words = kQueries * shape.padded();
   float* dq = reinterpret_cast<float*>(&memory + 1);
   uint16_t* operands = reinterpret_cast<uint16_t*>(dq + count * words);
-  for (int64_t i = 0; i < count * words; i += 16) _mm512_store_ps(dq + i, _mm512_setzero_ps());
   for (int64_t b = 0; b < count; ++b) {
     const QueryBlock& block = blocks[b];
     Row& row = memory.rows[b];
@@ -271,15 +299,14 @@ void backward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, cons
     uint16_t* const dout = q + count * words;
     uint16_t* const q_pairs = operands + 2 * count * words + b * 1024;
     uint16_t* const dout_pairs = q_pairs + count * words;
-    pack_queries(block.q, block.q_stride, block.rows, shape, q);
-    pack_queries(block.dout, block.dout_stride, block.rows, shape, dout);
-    pack_query_pairs(block.q, block.q_stride, block.rows, shape, count * 1024, q_pairs);
-    pack_query_pairs(block.dout, block.dout_stride, block.rows, shape, count * 1024, dout_pairs);
+    pack_both(block.q, block.q_stride, block.rows, shape, count * 1024, q, q_pairs);
+    pack_both(block.dout, block.dout_stride, block.rows, shape, count * 1024, dout, dout_pairs);
     row.q = q;
     row.dout = dout;
     row.q_pairs = q_pairs;
     row.dout_pairs = dout_pairs;
     row.dq = dq + b * words;
+    row.dq_begun = false;
   }
   Pass(blocks, count, keys, shape, memory).run(turns);
   for (int64_t b = 0; b < count; ++b) end_row(blocks[b], shape, memory.rows[b]);

@@ -40,27 +40,37 @@ ODYSSEY_INLINE void operand_tile(const uint16_t* from, int64_t stride) {
     stream_tile<kTile>(from, stride);
   }
 }
-// C[32 x 32 words] += sum over i < count of A_i B_i. kKeepA: A is used again soon, else B is.
+// A sum that begins has nothing in memory to be added to.
+template <int kTile>
+ODYSSEY_INLINE void begin_sum(bool begun, const float* from) {
+  if (begun) {
+    stream_tile<kTile>(from, 128);
+  } else {
+    zero_tile<kTile>();
+  }
+}
+// C[32 x 32 words] = (begun: +=) sum over i < count of A_i B_i. kKeepA: A is used again soon, else
+// B is.
 template <bool kKeepA>
-ODYSSEY_INLINE Held add_products(const Operand& a, const Operand& b, int64_t count, Held c,
-                                 Held held) {
+ODYSSEY_INLINE Held add_products(const Operand& a, const Operand& b, int64_t count, bool begun,
+                                 Held c, Held held) {
   const uint16_t* x = a.base + a.at[0];
   const uint16_t* y = b.base + b.at[0];
   operand_tile<4, kKeepA>(x, a.stride);
   operand_tile<6, !kKeepA>(y, b.stride);
   store_one<0>(held);
-  stream_tile<0>(c.to, 128);
+  begin_sum<0>(begun, c.to);
   multiply<0, 4, 6>();
   operand_tile<7, !kKeepA>(y + b.next, b.stride);
   store_one<1>(held);
-  stream_tile<1>(c.to + 16, 128);
+  begin_sum<1>(begun, c.to + 16);
   multiply<1, 4, 7>();
   operand_tile<5, kKeepA>(x + a.next, a.stride);
   store_one<2>(held);
-  stream_tile<2>(c.to + c.below, 128);
+  begin_sum<2>(begun, c.to + c.below);
   multiply<2, 5, 6>();
   store_one<3>(held);
-  stream_tile<3>(c.to + c.below + 16, 128);
+  begin_sum<3>(begun, c.to + c.below + 16);
   multiply<3, 5, 7>();
   for (int64_t i = 1; i < count; ++i) {
     x = a.base + a.at[i];

@@ -11,10 +11,11 @@ struct alignas(64) Row {
   float lse[kQueries];  // times log2(e); 1e30, which gives P = 0, for rows that see nothing
   float delta[kQueries];
   MaskRows mask;
-  const uint16_t *q, *dout;  // packed by pack_queries
-  // Packed by pack_query_pairs, [steps][blocks][1024] for all blocks; the first row's is used.
+  const uint16_t *q, *dout;  // packed by pack_both
+  // As pairs of rows, [steps][blocks][1024] for all blocks; the first row's is used.
   const uint16_t *q_pairs, *dout_pairs;
   float* dq;  // [padded][32], transposed, lacks the scale
+  bool dq_begun;
 };
 
 // S and dP of 32 keys x 32 queries and what becomes of them.

@@ -31,7 +31,10 @@ struct KeyHead {
   const uint16_t *k, *v;  // k: rows; v: transposed forward, rows backward; 64 * padded a tile
   const uint16_t* k_t;    // backward only: k transposed
   const int32_t *position, *segment;
-  float *dk, *dv;  // backward only: fp32, 64 * padded a tile, added to; dk lacks the scale
+  // Backward only: fp32, 64 * padded a tile; dk lacks the scale. begun: of each tile, whether the
+  // two hold anything; they are added to then, and written otherwise.
+  float *dk, *dv;
+  bool* begun;
   int64_t tiles;
 };
 

@@ -125,21 +125,5 @@ inline void pack_queries(const uint16_t* from, int64_t stride, int64_t rows, con
   }
 }
 
-// 32 rows of queries -> right operand of products over queries, in which row i is paired with row
-// i + 16: [steps][2][16 pairs][16][2], one step `gap` elements behind the other.
-inline void pack_query_pairs(const uint16_t* from, int64_t stride, int64_t rows, const Shape& shape,
-                             int64_t gap, uint16_t* to) {
-  for (int64_t step = 0; step < shape.steps; ++step) {
-    for (int64_t pair = 0; pair < 16; ++pair) {
-      const __m512i a = load_row(from, stride, pair, rows, step, shape.head_size);
-      const __m512i b = load_row(from, stride, pair + 16, rows, step, shape.head_size);
-      __m512i low, high;
-      interleave(a, b, low, high);
-      _mm512_store_si512(to + step * gap + pair * 32, low);
-      _mm512_store_si512(to + step * gap + 512 + pair * 32, high);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace odyssey::amx
