@@ -3,163 +3,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <limits>
 #include <thread>
 
-#include "odyssey/base/buffer.h"
 #include "odyssey/base/parallel_for.h"
+#include "odyssey/kernels/attention_amx_work.h"
 #include "odyssey/kernels/attention_finish.h"
 
 namespace odyssey::amx {
 namespace {
-
-// Key/value heads that are packed and worked on at once: two, so that two threads have work of
-// their own even where the backward passes of one head have to take turns.
-constexpr int64_t kHeadsAtOnce = 2;
-
-template <class T>
-T* grown(Buffer<T>& buffer, int64_t size) {
-  if (buffer.size() < size) buffer = Buffer<T>(size);
-  return buffer.data();
-}
-
-int64_t tiles_of(int64_t rows, int64_t tile) {
-  return (rows + tile - 1) / tile;
-}
-
-Shape shape_of(int64_t head_size, const AttentionOptions& options) {
-  return {head_size, tiles_of(head_size, 32), options.scale, options.soft_cap};
-}
-
-const uint16_t* bits(const bf16* x) {
-  return reinterpret_cast<const uint16_t*>(x);
-}
-
-// Memory that a rank, and a thread, keeps from call to call.
-struct RankScratch {
-  struct Head {
-    Buffer<uint16_t> k, v, k_t;
-    Buffer<float> dk, dv;
-    Buffer<bool> begun;
-  };
-  Head heads[kHeadsAtOnce];
-  Buffer<int32_t> position, segment;
-  Buffer<int64_t> progress;
-};
-RankScratch& rank_scratch() {
-  thread_local RankScratch scratch;
-  return scratch;
-}
-struct ThreadScratch {
-  Buffer<std::byte> work;
-  Buffer<Seen> seen;
-};
-ThreadScratch& thread_scratch() {
-  thread_local ThreadScratch scratch;
-  return scratch;
-}
-
-// What all items of one call share.
-struct Call {
-  View<const bf16, 3> q, k, v;
-  const AttentionRows& rows;
-  const AttentionOptions& options;
-  Shape shape;
-  const int32_t *position, *segment;  // of the keys, padded to whole tiles
-  int64_t key_tiles;
-
-  Call(View<const bf16, 3> q_in, View<const bf16, 3> k_in, View<const bf16, 3> v_in,
-       const AttentionRows& rows_in, const AttentionOptions& options_in)
-      : q(q_in),
-        k(k_in),
-        v(v_in),
-        rows(rows_in),
-        options(options_in),
-        shape(shape_of(q_in.extent(2), options_in)),
-        key_tiles(tiles_of(k_in.extent(0), kKeys)) {
-    RankScratch& scratch = rank_scratch();
-    const int64_t keys = rows.keys(), padded = key_tiles * kKeys;
-    int32_t* at = grown(scratch.position, padded);
-    int32_t* id = grown(scratch.segment, padded);
-    std::copy(rows.position(), rows.position() + keys, at);
-    std::copy(rows.key_segment(), rows.key_segment() + keys, id);
-    std::fill(at + keys, at + padded, 0);
-    std::fill(id + keys, id + padded, 0);
-    position = at;
-    segment = id;
-  }
-  int64_t words() const { return key_tiles * kKeys * shape.padded(); }
-  int64_t rows_of_tile(int64_t t) const { return std::min(kKeys, k.extent(0) - t * kKeys); }
-};
-
-// The query heads of one key/value head, cut into items of up to `most_blocks` query blocks.
-struct HeadPlan {
-  int64_t kv_head = 0, first_head = 0, heads = 0;
-  int64_t heads_an_item = 1, blocks_an_item = 1, head_pieces = 0, query_pieces = 0;
-
-  HeadPlan() = default;
-  HeadPlan(const Call& call, int64_t g, int64_t most_blocks) : kv_head(g) {
-    const int64_t all = call.q.extent(1);
-    first_head = call.options.first_query_head(g, all);
-    heads = call.options.first_query_head(g + 1, all) - first_head;
-    if (heads == 0) return;
-    heads_an_item = std::min(heads, most_blocks);
-    blocks_an_item = most_blocks / heads_an_item;
-    head_pieces = tiles_of(heads, heads_an_item);
-    query_pieces = tiles_of(tiles_of(call.q.extent(0), kQueries), blocks_an_item);
-  }
-  int64_t items() const { return head_pieces * query_pieces; }
-};
-
-// The query blocks of one item that see any key.
-class Item {
- public:
-  // Late queries see the most keys under a causal mask: the longest items come first.
-  // all: also blocks that see nothing.
-  Item(const Call& call, const HeadPlan& plan, int64_t item, bool all) {
-    const int64_t piece = plan.query_pieces - 1 - item / plan.head_pieces;
-    const int64_t first = plan.first_head + item % plan.head_pieces * plan.heads_an_item;
-    const int64_t last = std::min(first + plan.heads_an_item, plan.first_head + plan.heads);
-    const int64_t begin = piece * plan.blocks_an_item;
-    const int64_t end = std::min(begin + plan.blocks_an_item, tiles_of(call.q.extent(0), kQueries));
-    Seen* seen = grown(thread_scratch().seen, plan.blocks_an_item * call.key_tiles);
-    for (int64_t qt = begin; qt < end; ++qt, seen += call.key_tiles) {
-      if (!find_seen(call, qt, seen) && !all) continue;
-      for (int64_t h = first; h < last; ++h) add(call, qt, h, seen);
-    }
-  }
-  int64_t count = 0;
-  QueryBlock blocks[kForwardBlocks];
-  int64_t row[kForwardBlocks], head[kForwardBlocks];  // first row and query head
-
- private:
-  static bool find_seen(const Call& call, int64_t qt, Seen* seen) {
-    bool any = false;
-    for (int64_t t = 0; t < call.key_tiles; ++t) {
-      const Visibility visible = call.rows.tile(qt, t);
-      const bool ragged = call.rows_of_tile(t) < kKeys;
-      seen[t] = visible == Visibility::kHidden              ? Seen::kNone
-                : visible == Visibility::kPartial || ragged ? Seen::kPart
-                                                            : Seen::kAll;
-      any = any || seen[t] != Seen::kNone;
-    }
-    return any;
-  }
-  void add(const Call& call, int64_t qt, int64_t h, const Seen* seen) {
-    const int64_t first = qt * kQueries;
-    QueryBlock& block = blocks[count];
-    block = {};
-    block.q = bits(&call.q(first, h, 0));
-    block.q_stride = call.q.stride(0);
-    block.rows = std::min(kQueries, call.q.extent(0) - first);
-    block.least = call.rows.least() + first;
-    block.most = call.rows.most() + first;
-    block.segment = call.rows.query_segment() + first;
-    block.seen = seen;
-    row[count] = first;
-    head[count++] = h;
-  }
-};
 
 // What forward() asks: the end of the softmax of a block's rows.
 struct Finisher {
@@ -179,34 +32,6 @@ struct Finisher {
 
 std::byte* thread_work(int64_t bytes) {
   return grown(thread_scratch().work, bytes);
-}
-
-// Calls body(plans, count) for key/value heads that are worked on together.
-template <class Body>
-void for_heads(const Call& call, int64_t most_blocks, const Body& body) {
-  for (int64_t g = 0; g < call.k.extent(1); g += kHeadsAtOnce) {
-    HeadPlan plans[kHeadsAtOnce];
-    int64_t count = 0;
-    for (int64_t i = g; i < std::min(g + kHeadsAtOnce, call.k.extent(1)); ++i) {
-      const HeadPlan plan(call, i, most_blocks);
-      if (plan.heads > 0) plans[count++] = plan;
-    }
-    if (count > 0) body(plans, count);
-  }
-}
-
-int64_t most_items(const HeadPlan* plans, int64_t count) {
-  int64_t most = 0;
-  for (int64_t i = 0; i < count; ++i) most = std::max(most, plans[i].items());
-  return most;
-}
-
-// Calls body(head, tile) for all key tiles of `count` heads, some at a time.
-template <class Body>
-void for_key_tiles(const Call& call, int64_t count, const Body& body) {
-  parallel_ranges(count * call.key_tiles, 8, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) body(i / call.key_tiles, i % call.key_tiles);
-  });
 }
 
 KeyHead head_of(const Call& call, RankScratch::Head& head) {

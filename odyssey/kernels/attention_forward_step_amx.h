@@ -75,8 +75,8 @@ ODYSSEY_INLINE void fetch_ahead(const char*& ahead) {
 
 // Scores of the key tiles of a step x 32 queries; the last 32 x 32 of them stay in tiles (returned
 // as held). Sums left in tiles are stored one by one just before their tile is needed: four stores
-// at once would drain the tile unit. Beside these products there is room for half of the
-// half-operations of a step at most, so none are counted here.
+// at once would drain the tile unit. Beside these products run at most the 64
+// half-operations of one key tile, so they are not counted here.
 template <int kHalves, bool kSoftmax, bool kValues>
 ODYSSEY_INLINE float* multiply_scores(const Step& j, Exponents& x, const char*& ahead) {
   float* held = j.held;
