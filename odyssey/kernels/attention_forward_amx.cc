@@ -10,7 +10,7 @@ namespace {
 struct Memory {
   alignas(64) float dummy[1024];
   alignas(64) float most[kQueries], sum[kQueries];
-  alignas(64) float scores[2][kMostWidth * kKeys * kQueries];
+  alignas(64) float scores[2][kKeys * kQueries];
   alignas(64) uint16_t p[2][kMostTiles * kKeys * kQueries];
   alignas(64) Row rows[kForwardBlocks];
   // Then accumulators and packed queries of all blocks.
@@ -27,31 +27,29 @@ class Pipeline {
         shape_(shape),
         memory_(memory),
         kernels_(kernels_for(shape.steps)),
-        width_(width_of(shape)),
         padded_(shape.padded()),
         scaled_(shape.soft_cap != 0 || !(shape.scale > 1e-30f)),
         factor_(scaled_ ? kLog2E : shape.scale * kLog2E),
         held_(memory.dummy) {}
 
   void run() {
-    // A step forms the scores of some tiles and the probabilities of those of the step before.
+    // A step forms the scores of a tile and the probabilities of that of the step before.
     Group group[3];  // of the scores, of the softmax, of P V
     Group *next = &group[0], *last = nullptr, *ready = nullptr;
     int64_t step = 0, units_done = 0;
     for (int64_t groups = 0; next_group(*next); ++groups) {
       next->p = memory_.p[groups & 1];
-      for (int64_t t = 0; t < next->count; t += width_, ++step) {
+      for (int64_t t = 0; t < next->count; ++t, ++step) {
         // The step before is the last one of its group when this one is the first.
         const bool first = t == 0;
         Group* softmax = first ? last : next;
-        const int64_t softmax_tile = first ? (last != nullptr ? last_step(*last) : 0) : t - width_;
+        const int64_t softmax_tile = !first ? t - 1 : last != nullptr ? last->count - 1 : 0;
         Step j = step_of(*next, t, step);
         RunStep kernel = kernels_.scores;
         if (softmax != nullptr) {
           j.last_scores = memory_.scores[(step - 1) & 1];
-          j.last_tiles = tiles_at(*softmax, softmax_tile);
           if (!softmax->row->settled) {
-            maxima(j.last_scores, j.last_tiles, memory_.most);
+            maxima(j.last_scores, memory_.most);
             prepare_softmax(*softmax, softmax_tile, ready, units_done);
           }
           j.last = softmax->row;
@@ -60,7 +58,7 @@ class Pipeline {
           kernel = kernels_.scores_softmax;
           if (ready != nullptr && units_done < shape_.steps) {
             const int64_t left = shape_.steps - units_done;
-            const int64_t steps_left = (softmax->count - softmax_tile + width_ - 1) / width_;
+            const int64_t steps_left = softmax->count - softmax_tile;
             j.ready = ready;
             j.first_unit = units_done;
             j.units = (left + steps_left - 1) / steps_left;
@@ -73,7 +71,7 @@ class Pipeline {
         if (kernel != kernels_.all) held_ = memory_.dummy;
         if (softmax != nullptr) {
           if (prepare_softmax(*softmax, softmax_tile, ready, units_done)) {
-            softmax_alone(j.last_scores, j.last_tiles, *j.last, j.p, factor_);
+            softmax_alone(j.last_scores, *j.last, j.p, factor_);
           } else {
             keep_sum(*j.last, memory_.sum);
           }
@@ -109,7 +107,7 @@ class Pipeline {
         g.fresh = g.row->fresh;
         g.row->fresh = false;
         g.first_step = steps_in_chunk_;
-        steps_in_chunk_ += (g.count + width_ - 1) / width_;
+        steps_in_chunk_ += g.count;
         ++block_;
         return true;
       }
@@ -117,25 +115,18 @@ class Pipeline {
     return false;
   }
 
-  // Tiles of the step that begins with tile t; the first tile of the last step.
-  int64_t tiles_at(const Group& g, int64_t t) const {
-    return g.count - t < width_ ? g.count - t : width_;
-  }
-  int64_t last_step(const Group& g) const { return (g.count - 1) / width_ * width_; }
-
   Step step_of(const Group& g, int64_t t, int64_t step) const {
     Step j{};
     j.steps = shape_.steps;
-    j.tiles = tiles_at(g, t);
-    for (int64_t i = 0; i < j.tiles; ++i) j.k[i] = keys_.k + g.tiles[t + i] * kKeys * padded_;
+    j.k = keys_.k + g.tiles[t] * kKeys * padded_;
     j.q = g.row->q;
     j.scores = memory_.scores[step & 1];
     j.most = memory_.most;
     j.sum = memory_.sum;
     // The keys of the next chunk and then its values, a share a step.
     const int64_t tiles = chunk_tiles(shape_), bytes = tiles * kKeys * padded_ * 2;
-    const int64_t share = width_ * shape_.steps * 1024;
-    const int64_t at = (g.first_step + t / width_) * share;
+    const int64_t share = shape_.steps * 1024;
+    const int64_t at = (g.first_step + t) * share;
     if ((chunk_ + 2) * tiles <= keys_.tiles && at < 2 * bytes) {
       const uint16_t* from = at < bytes ? keys_.k : keys_.v;
       const char* base = reinterpret_cast<const char*>(from) + (chunk_ + 1) * bytes;
@@ -145,24 +136,18 @@ class Pipeline {
   }
 
   void adjust(const Group& g, int64_t t, int64_t step) {
-    const int64_t count = tiles_at(g, t);
-    bool any = scaled_;
-    for (int64_t i = t; i < t + count; ++i) any = any || g.partial[i];
-    if (!any) return;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t key = g.tiles[t + i] * kKeys;
-      adjust_scores(memory_.scores[step & 1] + i * kKeys * kQueries, shape_, *g.row,
-                    g.partial[t + i], scaled_, keys_.position + key, keys_.segment + key);
-    }
+    if (!scaled_ && !g.partial[t]) return;
+    const int64_t key = g.tiles[t] * kKeys;
+    adjust_scores(memory_.scores[step & 1], shape_, *g.row, g.partial[t], scaled_,
+                  keys_.position + key, keys_.segment + key);
   }
 
   // What the last step left: its softmax, and P V of the last two groups.
   void drain(const Group& last, const Group* ready, int64_t step, int64_t units_done) {
-    const int64_t t = last_step(last);
-    maxima(memory_.scores[step & 1], tiles_at(last, t), memory_.most);
+    const int64_t t = last.count - 1;
+    maxima(memory_.scores[step & 1], memory_.most);
     prepare_softmax(last, t, ready, units_done);
-    softmax_alone(memory_.scores[step & 1], tiles_at(last, t), *last.row, last.p + t * 2048,
-                  factor_);
+    softmax_alone(memory_.scores[step & 1], *last.row, last.p + t * 2048, factor_);
     if (ready != nullptr) held_ = values_alone(*ready, units_done, shape_.steps, held_);
     held_ = values_alone(last, 0, shape_.steps, held_);
     store_held(held_);
@@ -189,9 +174,9 @@ class Pipeline {
   const Shape& shape_;
   Memory& memory_;
   const Kernels& kernels_;
-  int64_t width_, padded_;  // key tiles of a step; padded head size
-  bool scaled_;             // scale and cap are applied before the exponent
-  float factor_;            // scores to exponents of 2
+  int64_t padded_;  // head size
+  bool scaled_;     // scale and cap are applied before the exponent
+  float factor_;    // scores to exponents of 2
   float* held_;
   int64_t chunk_ = 0, block_ = 0, steps_in_chunk_ = 0;
 };
@@ -200,8 +185,7 @@ class Pipeline {
 
 // As many units of P V as steps, so that every step runs the same number of products.
 int64_t chunk_tiles(const Shape& shape) {
-  const int64_t tiles = shape.steps * width_of(shape);
-  return tiles < kMostTiles ? tiles : kMostTiles;
+  return shape.steps < kMostTiles ? shape.steps : kMostTiles;
 }
 
 int64_t forward_bytes(const Shape& shape, int64_t blocks) {

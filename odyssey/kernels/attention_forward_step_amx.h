@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step of bf16 block attention forward: the scores of a few key tiles x 32 queries on tiles,
+// One step of bf16 block attention forward: the scores of a key tile x 32 queries on tiles,
 // while vector code turns the scores of the step before into probabilities, and then a share of P V
 // of the key chunk before: the tile unit and the vector units work side by side. Included only by
 // files compiled with AMX flags.
@@ -10,13 +10,6 @@ namespace odyssey::amx {
 namespace {
 
 constexpr int64_t kMostTiles = 4;  // key tiles of one chunk
-constexpr int64_t kMostWidth = 2;  // key tiles of one step
-
-// Key tiles of a step. Small heads take two: a step then has enough tile products to hide the
-// softmax behind, and the sums of P V move less often.
-ODYSSEY_INLINE int64_t width_of(const Shape& shape) {
-  return shape.steps <= 2 ? kMostWidth : 1;
-}
 
 // The key tiles of one chunk that a query block sees.
 struct Group {
@@ -31,12 +24,11 @@ struct Group {
 };
 
 struct Step {
-  int64_t steps, tiles;
-  const uint16_t *k[kMostWidth], *q;
-  float* scores;  // [64 * tiles][32] in squares
+  int64_t steps;
+  const uint16_t *k, *q;
+  float* scores;  // [64][32] in squares
   // The step before.
   const float* last_scores;
-  int64_t last_tiles;
   Row* last;
   uint16_t* p;
   float factor;
@@ -73,7 +65,7 @@ ODYSSEY_INLINE void fetch_ahead(const char*& ahead) {
   ahead += 256;
 }
 
-// Scores of the key tiles of a step x 32 queries; the last 32 x 32 of them stay in tiles (returned
+// Scores of the key tile of a step x 32 queries; the last 32 x 32 of them stay in tiles (returned
 // as held). Sums left in tiles are stored one by one just before their tile is needed: four stores
 // at once would drain the tile unit. Beside these products run at most the 64
 // half-operations of one key tile, so they are not counted here.
@@ -84,8 +76,8 @@ ODYSSEY_INLINE float* multiply_scores(const Step& j, Exponents& x, const char*& 
   if constexpr (kValues) {
     sums = reinterpret_cast<const char*>(j.ready->row->accumulator + j.first_unit * 1024);
   }
-  for (int64_t part = 0; part < 2 * j.tiles; ++part) {
-    const uint16_t* k = j.k[part >> 1] + (part & 1) * 1024 * j.steps;
+  for (int64_t part = 0; part < 2; ++part) {
+    const uint16_t* k = j.k + part * 1024 * j.steps;
     const uint16_t* k_below = k + 512 * j.steps;
     const uint16_t* q = j.q;
     stream_tile<4>(k, 64);
@@ -206,7 +198,7 @@ __attribute__((noinline)) float* run_step(const Step& j) {
   fence();
   Exponents x{};
   if constexpr (kSoftmax) {
-    x = begin_exponents(*j.last, j.last_scores, j.last_tiles, j.factor, j.p);
+    x = begin_exponents(*j.last, j.last_scores, j.factor, j.p);
   }
   const char* ahead = j.ahead;
   float* held = multiply_scores<kHalves, kSoftmax, kValues>(j, x, ahead);
@@ -239,9 +231,9 @@ const Kernels& kernels_for(int64_t steps) {
 }
 
 // What run_step does for the step before, with nothing beside it.
-void softmax_alone(const float* scores, int64_t tiles, Row& row, uint16_t* p, float factor) {
+void softmax_alone(const float* scores, Row& row, uint16_t* p, float factor) {
   fence();
-  Exponents x = begin_exponents(row, scores, tiles, factor, p);
+  Exponents x = begin_exponents(row, scores, factor, p);
   alignas(64) float most[kQueries];
   end_exponents(x, row.sum, most);
   fence();

@@ -76,8 +76,8 @@ ODYSSEY_INLINE void next_slots(Exponents& x) {
   }
 }
 
-ODYSSEY_INLINE Exponents begin_exponents(const Row& row, const float* scores, int64_t tiles,
-                                         float factor, uint16_t* p) {
+ODYSSEY_INLINE Exponents begin_exponents(const Row& row, const float* scores, float factor,
+                                         uint16_t* p) {
   const __m512 least = all(-__builtin_inff());
   return {all(factor),
           _mm512_load_ps(row.reference),
@@ -88,7 +88,7 @@ ODYSSEY_INLINE Exponents begin_exponents(const Row& row, const float* scores, in
           least,
           scores,
           p,
-          static_cast<int>(64 * tiles)};
+          64};
 }
 // sum, most: [32] out.
 ODYSSEY_INLINE void end_exponents(Exponents& x, float* sum, float* most) {
@@ -99,11 +99,11 @@ ODYSSEY_INLINE void end_exponents(Exponents& x, float* sum, float* most) {
   _mm512_store_ps(most + 16, x.most1);
 }
 
-// most[32]: the largest score of each query in `tiles` key tiles.
-void maxima(const float* scores, int64_t tiles, float* most) {
+// most[32]: the largest score of each query in a key tile.
+void maxima(const float* scores, float* most) {
   fence();
   __m512 top[2] = {all(-__builtin_inff()), all(-__builtin_inff())};
-  for (int64_t square = 0; square < 8 * tiles; ++square) {
+  for (int64_t square = 0; square < 8; ++square) {
     const float* s = scores + square * 256;
     for (int64_t r = 0; r < 256; r += 16) {
       top[square & 1] = _mm512_max_ps(top[square & 1], _mm512_load_ps(s + r));
