@@ -211,55 +211,6 @@ class Pass {
   int64_t first_ = 0, last_ = 0;  // key tiles of the chunk
 };
 
-void begin_row(const QueryBlock& block, Row& row) {
-  fill_mask(block, row.mask);
-  for (int64_t i = 0; i < kQueries; ++i) {
-    const bool sees = i < block.rows && block.max[i] > kNothing;
-    row.lse[i] = sees ? block.max[i] * kLog2E : -kNothing;
-    row.delta[i] = sees ? block.sum[i] : 0;
-  }
-}
-
-// 32 rows of queries -> right operands, as pack_queries has them in `to`, and of products over
-// queries in `pairs`, where row i is paired with row i + 16: [steps][2][16 pairs][16][2], one step
-// `gap` elements behind the other. Rows that lie a power of two apart share few lines of L1, so
-// each part of a row is read once.
-void pack_both(const uint16_t* from, int64_t stride, int64_t rows, const Shape& shape, int64_t gap,
-               uint16_t* to, uint16_t* pairs) {
-  for (int64_t step = 0; step < shape.steps; ++step, to += 1024, pairs += gap) {
-    __m512i r[32];
-    for (int i = 0; i < 32; ++i) r[i] = load_row(from, stride, i, rows, step, shape.head_size);
-    for (int i = 0; i < 16; ++i) {
-      __m512i low, high;
-      interleave(r[i], r[i + 16], low, high);
-      _mm512_store_si512(pairs + i * 32, low);
-      _mm512_store_si512(pairs + 512 + i * 32, high);
-    }
-    transpose16(r);
-    transpose16(r + 16);
-    for (int i = 0; i < 32; ++i) _mm512_store_si512(to + i * 32, r[i]);
-  }
-}
-
-// dq rows += scale * dq of the call.
-void end_row(const QueryBlock& block, const Shape& shape, const Row& row) {
-  const __m512 scale = all(shape.scale);
-  for (int64_t d = 0; d < shape.head_size; d += 16) {
-    const __mmask16 columns = first16(shape.head_size - d);
-    for (int64_t half = 0; half < 32 && half < block.rows; half += 16) {
-      __m512i r[16];
-      for (int64_t i = 0; i < 16; ++i) r[i] = _mm512_load_si512(row.dq + (d + i) * 32 + half);
-      transpose16(r);
-      for (int64_t i = 0; i < 16 && half + i < block.rows; ++i) {
-        float* to = block.accumulator + (half + i) * block.accumulator_stride + d;
-        const __m512 before = _mm512_maskz_loadu_ps(columns, to);
-        const __m512 x = _mm512_castsi512_ps(r[i]);
-        _mm512_mask_storeu_ps(to, columns, _mm512_fmadd_ps(x, scale, before));
-      }
-    }
-  }
-}
-
 }  // namespace
 
 int64_t backward_chunk_tiles(const Shape&) {
@@ -268,14 +219,12 @@ int64_t backward_chunk_tiles(const Shape&) {
 
 void add_gradient(const float* packed, int64_t rows, const Shape& shape, float factor, float* to,
                   int64_t stride) {
-  for (int64_t row = 0; row < rows; ++row) {
+  for (int64_t row = 0; row < rows; row += 16) {
     for (int64_t d = 0; d < shape.head_size; d += 16) {
-      const __mmask16 columns = first16(shape.head_size - d);
-      const float* from = packed + (row / 16 * shape.steps + d / 32) * 512 + row % 16 * 32 + d % 32;
-      float* out = to + row * stride + d;
-      const __m512 before = _mm512_maskz_loadu_ps(columns, out);
-      _mm512_mask_storeu_ps(out, columns,
-                            _mm512_fmadd_ps(_mm512_load_ps(from), all(factor), before));
+      const float* from = packed + (row / 16 * shape.steps + d / 32) * 512 + d % 32;
+      __m512 x[16];
+      for (int64_t i = 0; i < 16; ++i) x[i] = _mm512_load_ps(from + i * 32);
+      add_rows(x, rows - row, first16(shape.head_size - d), factor, to + row * stride + d, stride);
     }
   }
 }

@@ -3,20 +3,10 @@
 // square runs beside the tile products of the next, one key of 32 queries behind each product.
 #pragma once
 #include "odyssey/kernels/attention_backward_amx_products.h"
+#include "odyssey/kernels/attention_backward_amx_rows.h"
 
 namespace odyssey::amx {
 namespace {
-
-struct alignas(64) Row {
-  float lse[kQueries];  // times log2(e); 1e30, which gives P = 0, for rows that see nothing
-  float delta[kQueries];
-  MaskRows mask;
-  const uint16_t *q, *dout;  // packed by pack_both
-  // As pairs of rows, [steps][blocks][1024] for all blocks; the first row's is used.
-  const uint16_t *q_pairs, *dout_pairs;
-  float* dq;  // [padded][32], transposed, lacks the scale
-  bool dq_begun;
-};
 
 // S and dP of 32 keys x 32 queries and what becomes of them.
 struct Square {
