@@ -14,6 +14,14 @@
 namespace odyssey::amx {
 namespace {
 
+// Many blocks share what it costs to load and store dK and dV. Fewer, and one head for one thread,
+// leave room in L2 for all keys of the head, if those are few.
+constexpr int64_t kFewKeyTiles = 8;
+Cut backward_cut(int64_t key_tiles) {
+  if (key_tiles > kFewKeyTiles) return {kHeadsAtOnce, kBackwardBlocks};
+  return {std::min<int64_t>(kHeadsAtOnce, thread_count()), kBackwardBlocks / 2};
+}
+
 // What forward() asks: the end of the softmax of a block's rows.
 struct Finisher {
   const AttentionState& state;
@@ -73,7 +81,7 @@ void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
     grown(head.k, call.words());
     grown(head.v, call.words());
   }
-  for_heads(call, kForwardBlocks, [&](const HeadPlan* plans, int64_t count) {
+  for_heads(call, {kHeadsAtOnce, kForwardBlocks}, [&](const HeadPlan* plans, int64_t count) {
     for_key_tiles(call, count, [&](int64_t i, int64_t t) {
       const int64_t row = t * kKeys, g = plans[i].kv_head, at = row * call.shape.padded();
       const int64_t tile_rows = call.rows_of_tile(t);
@@ -118,7 +126,8 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
     for (Buffer<float>* x : {&head.dk, &head.dv}) grown(*x, call.words());
     grown(head.begun, call.key_tiles);
   }
-  for_heads(call, kBackwardBlocks, [&](const HeadPlan* plans, int64_t count) {
+  const Cut cut = backward_cut(call.key_tiles);
+  for_heads(call, cut, [&](const HeadPlan* plans, int64_t count) {
     for_key_tiles(call, count, [&](int64_t i, int64_t t) {
       const int64_t row = t * kKeys, g = plans[i].kv_head;
       const int64_t at = row * call.shape.padded();
@@ -152,7 +161,7 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
         const Turns turns{Progress::wait, Progress::done, &own};
         if (item.count > 0) {
           backward(item.blocks, item.count, head_of(call, scratch.heads[i]), call.shape, turns,
-                   thread_work(backward_bytes(call.shape, kBackwardBlocks)));
+                   thread_work(backward_bytes(call.shape, cut.blocks)));
         }
       }
       Progress::done(&own, std::numeric_limits<int64_t>::max() - 1);
@@ -180,7 +189,7 @@ int64_t scratch_bytes(int64_t rows, int64_t head_size) {
   // Of two heads K, V, K^T in bf16 and dK, dV in fp32; positions and segments; a thread's work.
   const int64_t work =
       std::max(forward_bytes(shape, kForwardBlocks), backward_bytes(shape, kBackwardBlocks));
-  return padded_rows * (kHeadsAtOnce * 14 * shape.padded() + 8) +
+  return padded_rows * (kHeadsAtOnce * 14 * shape.padded() + 8) + kHeadsAtOnce * tiles +
          thread_count() * (work + kForwardBlocks * tiles);
 }
 

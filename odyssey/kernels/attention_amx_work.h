@@ -15,6 +15,11 @@ namespace odyssey::amx {
 // their own even where the backward passes of one head have to take turns.
 inline constexpr int64_t kHeadsAtOnce = 2;
 
+// How a pass is cut: heads at once, query blocks of an item.
+struct Cut {
+  int64_t heads, blocks;
+};
+
 template <class T>
 T* grown(Buffer<T>& buffer, int64_t size) {
   if (buffer.size() < size) buffer = Buffer<T>(size);
@@ -91,12 +96,12 @@ class Item {
 
 // Calls body(plans, count) for key/value heads that are worked on together.
 template <class Body>
-void for_heads(const Call& call, int64_t most_blocks, const Body& body) {
-  for (int64_t g = 0; g < call.k.extent(1); g += kHeadsAtOnce) {
+void for_heads(const Call& call, const Cut& cut, const Body& body) {
+  for (int64_t g = 0; g < call.k.extent(1); g += cut.heads) {
     HeadPlan plans[kHeadsAtOnce];
     int64_t count = 0;
-    for (int64_t i = g; i < std::min(g + kHeadsAtOnce, call.k.extent(1)); ++i) {
-      const HeadPlan plan(call, i, most_blocks);
+    for (int64_t i = g; i < std::min(g + cut.heads, call.k.extent(1)); ++i) {
+      const HeadPlan plan(call, i, cut.blocks);
       if (plan.heads > 0) plans[count++] = plan;
     }
     if (count > 0) body(plans, count);
