@@ -78,7 +78,11 @@ ODYSSEY_INLINE Vector exponential(Vector x) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
   const Vector shifted = t + 12582912.0f;
   const Vector p = polynomial(t - (shifted - 12582912.0f));
-  const Vector power = of_bits(bits_of(p) + (bits_of(shifted) << 23));
+  // Unsigned, because the sum wraps where the result is dropped below.
+  typedef uint32_t Words __attribute__((vector_size(kLanes * 4)));
+  const Words sum =
+      reinterpret_cast<Words>(bits_of(p)) + (reinterpret_cast<Words>(bits_of(shifted)) << 23);
+  const Vector power = of_bits(reinterpret_cast<IntVector>(sum));
   return t < broadcast(-126.0f) ? Vector{} : power;
 #endif
 }
