@@ -11,18 +11,21 @@ void begin_row(const QueryBlock& block, const Shape& shape, Row& row, uint16_t* 
   pack_queries(block.q, block.q_stride, block.rows, shape, q);
   row.q = q;
   fill_mask(block, row.mask);
-  row.settled = true;
-  bool empty = true;
-  for (int64_t i = 0; i < kQueries; ++i) {
-    const bool real = i < block.rows;
-    row.reference[i] = real ? block.max[i] * kLog2E : kNothing;
-    row.sum[i] = real ? block.sum[i] : 0;
-    row.top[i] = -__builtin_inff();
-    empty = empty && row.sum[i] == 0;
-    row.settled = row.settled && row.reference[i] > kNothing;
+  __mmask16 held = 0, settled = 0xffff;
+  for (int64_t half = 0; half < 32; half += 16) {
+    const __mmask16 real = first16(block.rows - half);
+    const __m512 max = _mm512_mask_loadu_ps(all(kNothing), real, block.max + half);
+    const __m512 reference = _mm512_mask_mul_ps(all(kNothing), real, max, all(kLog2E));
+    const __m512 sum = _mm512_maskz_loadu_ps(real, block.sum + half);
+    _mm512_store_ps(row.reference + half, reference);
+    _mm512_store_ps(row.sum + half, sum);
+    _mm512_store_ps(row.top + half, all(-__builtin_inff()));
+    held |= _mm512_cmp_ps_mask(sum, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    settled &= _mm512_cmp_ps_mask(reference, all(kNothing), _CMP_GT_OQ);
   }
-  row.fresh = empty;
-  if (empty) return;
+  row.settled = settled == 0xffff;
+  row.fresh = held == 0;
+  if (row.fresh) return;
   for (int64_t d = 0; d < shape.padded(); d += 16) {
     const __mmask16 columns = first16(shape.head_size - d);
     for (int64_t half = 0; half < 32; half += 16) {
@@ -50,22 +53,22 @@ void clear_accumulator(const Shape& shape, const Row& row) {
 // Writes max and sum of the rows that saw something back, relative to their true maximum. shrink
 // [32]: what brings an accumulator there; saw [32]: which rows saw something in this call.
 void end_row(const QueryBlock& block, const Row& row, float to_score, float* shrink, bool* saw) {
-  alignas(64) float most[kQueries];
-  for (int64_t i = 0; i < kQueries; ++i) {
-    saw[i] = i < block.rows && row.top[i] > -__builtin_inff();
-    const float top = saw[i] ? row.top[i] * to_score : kNothing;
-    const float before = i < block.rows ? block.max[i] : kNothing;
-    most[i] = top > before ? top : before;
-  }
   for (int64_t half = 0; half < 32; half += 16) {
-    const __m512 now = _mm512_mul_ps(_mm512_load_ps(most + half), all(kLog2E));
-    const __m512 less = _mm512_sub_ps(_mm512_load_ps(row.reference + half), now);
-    _mm512_store_ps(shrink + half, exp2_exact(less));
-  }
-  for (int64_t i = 0; i < block.rows; ++i) {
-    if (!saw[i]) continue;
-    block.max[i] = most[i];
-    block.sum[i] = row.sum[i] * shrink[i];
+    const __mmask16 real = first16(block.rows - half);
+    const __m512 top = _mm512_load_ps(row.top + half);
+    const __mmask16 saw_any =
+        _mm512_mask_cmp_ps_mask(real, top, all(-__builtin_inff()), _CMP_GT_OQ);
+    const __m512 before = _mm512_mask_loadu_ps(all(kNothing), real, block.max + half);
+    const __m512 most =
+        _mm512_max_ps(_mm512_mask_mul_ps(all(kNothing), saw_any, top, all(to_score)), before);
+    const __m512 less =
+        _mm512_sub_ps(_mm512_load_ps(row.reference + half), _mm512_mul_ps(most, all(kLog2E)));
+    const __m512 factor = exp2_exact(less);
+    _mm512_store_ps(shrink + half, factor);
+    const __m512 sum = _mm512_mul_ps(_mm512_load_ps(row.sum + half), factor);
+    _mm512_mask_storeu_ps(block.max + half, saw_any, most);
+    _mm512_mask_storeu_ps(block.sum + half, saw_any, sum);
+    for (int64_t i = 0; i < 16; ++i) saw[half + i] = (saw_any >> i & 1) != 0;
   }
 }
 
@@ -96,32 +99,32 @@ void write_accumulator(const QueryBlock& block, const Shape& shape, const Row& r
   }
 }
 
-// As bf16(float) of base/bf16.h: to nearest, ties to even; NaN stays NaN.
-ODYSSEY_INLINE __m256i narrowed(__m512 x) {
-  const __m512i word = _mm512_castps_si512(x), high = _mm512_srli_epi32(word, 16);
-  const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-  const __m512i up = _mm512_add_epi32(word, _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd));
-  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-  return _mm512_cvtepi32_epi16(
-      _mm512_mask_or_epi32(_mm512_srli_epi32(up, 16), nan, high, _mm512_set1_epi32(0x40)));
+// As bf16(float) of base/bf16.h, in the high half of a word: to nearest, ties to even. A NaN stays
+// one: those that products of bf16 make have nothing in their low half, so nothing is carried.
+ODYSSEY_INLINE __m512i nearest_even(__m512 x) {
+  const __m512i word = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(word, 16), one);
+  return _mm512_add_epi32(word, _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd));
 }
 
-// out = accumulator * factors [32], 32 columns at a time: a store of half a cache line costs as
-// much as one of a whole.
+// out = accumulator * factors [32]. What is transposed are pairs of bf16, half as many words.
 void write_out(const QueryBlock& block, const Shape& shape, const Row& row, const float* shrink,
                const float* factors) {
   for (int64_t half = 0; half < 32; half += 16) {
+    const __m512 first = _mm512_load_ps(shrink + half), second = _mm512_load_ps(factors + half);
     for (int64_t d = 0; d < shape.head_size; d += 32) {
       const __mmask32 columns = first32(shape.head_size - d);
-      __m512i low[16], high[16];
-      rows_of(row, shrink, half, d, low);
-      rows_of(row, shrink, half, d + 16, high);
-      for (int64_t i = 0; i < 16 && half + i < block.rows; ++i) {
-        const __m512 factor = all(factors[half + i]);
-        const __m256i a = narrowed(_mm512_mul_ps(_mm512_castsi512_ps(low[i]), factor));
-        const __m256i b = narrowed(_mm512_mul_ps(_mm512_castsi512_ps(high[i]), factor));
-        uint16_t* to = block.out + (half + i) * block.out_stride + d;
-        _mm512_mask_storeu_epi16(to, columns, _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1));
+      __m512i r[16];
+      for (int64_t i = 0; i < 16; ++i) {
+        const float* from = row.accumulator + square_at(d + 2 * i, half / 16);
+        const __m512 low = _mm512_mul_ps(_mm512_mul_ps(_mm512_load_ps(from), first), second);
+        const __m512 high = _mm512_mul_ps(_mm512_mul_ps(_mm512_load_ps(from + 16), first), second);
+        r[i] = halves(_mm512_srli_epi32(nearest_even(low), 16), nearest_even(high));
+      }
+      transpose16(r);
+      uint16_t* to = block.out + half * block.out_stride + d;
+      for (int64_t i = 0; i < 16 && half + i < block.rows; ++i, to += block.out_stride) {
+        _mm512_mask_storeu_epi16(to, columns, r[i]);
       }
     }
   }

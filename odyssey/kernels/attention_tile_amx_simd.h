@@ -57,18 +57,32 @@ ODYSSEY_INLINE __m512i pair_up(__m512 a, __m512 b) {
   return halves(_mm512_srli_epi32(rounded(a), 16), rounded(b));
 }
 
+// Ones for the first `count` of 32 or 16 lanes; count may be out of range.
+ODYSSEY_INLINE __mmask32 first32(int64_t count) {
+  return count >= 32 ? 0xffffffffu : count <= 0 ? 0u : (1u << count) - 1;
+}
+ODYSSEY_INLINE __mmask16 first16(int64_t count) {
+  return static_cast<__mmask16>(first32(count > 16 ? 16 : count));
+}
+
 // The masks of 32 queries, prepared for two comparisons a vector.
 struct MaskRows {
   int32_t least[kQueries], span[kQueries], segment[kQueries];
 };
 ODYSSEY_INLINE void fill_mask(const QueryBlock& block, MaskRows& mask) {
-  for (int64_t i = 0; i < kQueries; ++i) {
-    const int32_t least = block.rows <= i || block.least[i] < 0 ? 0 : block.least[i];
-    const bool sees = i < block.rows && block.segment[i] != 0 && block.most[i] >= least;
-    mask.least[i] = least;
-    mask.span[i] = sees ? block.most[i] - least : 0;
+  const __m512i zero = _mm512_setzero_si512(), none = _mm512_set1_epi32(INT32_MIN);
+  for (int64_t half = 0; half < 32; half += 16) {
+    const __mmask16 real = first16(block.rows - half);
+    const __m512i least =
+        _mm512_max_epi32(_mm512_maskz_loadu_epi32(real, block.least + half), zero);
+    const __m512i most = _mm512_mask_loadu_epi32(none, real, block.most + half);
+    const __m512i segment = _mm512_maskz_loadu_epi32(real, block.segment + half);
+    const __mmask16 sees =
+        _mm512_cmpneq_epi32_mask(segment, zero) & _mm512_cmpge_epi32_mask(most, least);
+    _mm512_storeu_si512(mask.least + half, least);
+    _mm512_storeu_si512(mask.span + half, _mm512_maskz_sub_epi32(sees, most, least));
     // A key's segment may be 0 (padding), never the least integer.
-    mask.segment[i] = sees ? block.segment[i] : INT32_MIN;
+    _mm512_storeu_si512(mask.segment + half, _mm512_mask_mov_epi32(none, sees, segment));
   }
 }
 // The lanes of half `half` (0 or 1) that see the key.
@@ -81,14 +95,6 @@ ODYSSEY_INLINE __mmask16 see(const MaskRows& mask, int64_t half, int32_t positio
   const __mmask16 same = _mm512_cmpeq_epi32_mask(own, _mm512_set1_epi32(segment));
   // Below `least` the offset wraps to a large unsigned number.
   return _mm512_mask_cmple_epu32_mask(same, offset, span);
-}
-
-// Ones for the first `count` of 32 or 16 lanes; count may be out of range.
-ODYSSEY_INLINE __mmask32 first32(int64_t count) {
-  return count >= 32 ? 0xffffffffu : count <= 0 ? 0u : (1u << count) - 1;
-}
-ODYSSEY_INLINE __mmask16 first16(int64_t count) {
-  return static_cast<__mmask16>(first32(count > 16 ? 16 : count));
 }
 
 // Rows of 32 bf16 of columns [32 * step, ...), zeros behind the ends of the operand.
