@@ -137,8 +137,11 @@ class Reader {
 
 BenchOptions kernel_options(const BenchArguments& arguments, const Reader& reader) {
   BenchOptions options;
-  options.threads = static_cast<int>(
-      reader.whole("--threads", arguments.threads, CoreSet::kMostCores, thread_count()));
+  options.threads.clear();
+  for (const int64_t threads : reader.wholes("--threads", arguments.threads, CoreSet::kMostCores)) {
+    options.threads.push_back(static_cast<int>(threads));
+  }
+  if (options.threads.empty()) options.threads = {thread_count()};
   if (!arguments.seconds.empty()) {
     const std::optional<double> seconds = read<double>(arguments.seconds);
     // Written so that "nan" is refused.
@@ -153,9 +156,9 @@ BenchOptions kernel_options(const BenchArguments& arguments, const Reader& reade
   if (arguments.clock == "cpu") {
     options.clock = Clock::kCpu;
     // The time of one thread tells nothing about its helpers.
-    if (options.threads != 1) {
-      throw usage_error("--clock", fmt::format("wall with {} threads", options.threads), "cpu",
-                        "kernel");
+    const int most = *std::max_element(options.threads.begin(), options.threads.end());
+    if (most != 1) {
+      throw usage_error("--clock", fmt::format("wall with {} threads", most), "cpu", "kernel");
     }
   }
   return options;

@@ -24,14 +24,15 @@ JsonLine json_line(const BenchProblem& p, const BenchResult& r, const BenchOptio
       .add("heads", p.heads)
       .add("kv_heads", p.kv_heads)
       .add("head_dim", p.head_size)
-      .add("threads", options.threads)
+      .add("threads", r.threads)
       .add("clock", name_of(options.clock))
       .add("runs", r.runs)
       .add("median_seconds", r.median_seconds)
       .add("min_seconds", r.min_seconds)
       .add("max_seconds", r.max_seconds)
       .add("tflops", r.tflops)
-      .add("share_of_peak", r.share_of_peak);
+      .add("share_of_peak", r.share_of_peak)
+      .add("speedup", r.speedup);
   if (p.kernel == BenchKernel::kMatmul) line.add("t", p.t).add("n", p.n).add("k", p.k);
   if (p.is_elementwise()) {
     line.add("rows", p.rows)
@@ -62,20 +63,22 @@ std::string shape(const BenchProblem& p) {
   return fmt::format("{:>7} {:>8}             ", p.rows, p.width);
 }
 
-void print_heading(const BenchProblem& p) {
-  fmt::print("\n{:<13} {:<15} {:<5} {:<8} {} {:>7} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}\n",
+void print_heading(const BenchProblem& p, const BenchOptions& options) {
+  fmt::print("\n{:<13} {:<15} {:<5} {:<8} {} {:>7} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}{}\n",
              "kernel", "direction", "dtype", "isa", heading(p), "threads", "median ms", "min ms",
              "max ms", p.is_elementwise() ? "GB/s" : "TFLOP/s",
-             p.is_elementwise() ? "copy" : "peak", "share");
+             p.is_elementwise() ? "copy" : "peak", "share",
+             options.threads.size() > 1 ? " speedup" : "");
 }
 
 void print_row(const BenchProblem& p, const BenchResult& r, const BenchOptions& options) {
   fmt::print(
       "{:<13} {:<15} {:<5} {:<8} {} {:>7} {:>10.3f} {:>10.3f} {:>10.3f} {:>8.3f} {:>8.3f} "
-      "{:>5.1f}%\n",
-      name_of(p.kernel), p.direction, p.dtype, r.isa, shape(p), options.threads,
-      1e3 * r.median_seconds, 1e3 * r.min_seconds, 1e3 * r.max_seconds,
-      p.is_elementwise() ? r.gbytes_per_second : r.tflops, r.live_peak, 100 * r.share_of_peak);
+      "{:>5.1f}%{}\n",
+      name_of(p.kernel), p.direction, p.dtype, r.isa, shape(p), r.threads, 1e3 * r.median_seconds,
+      1e3 * r.min_seconds, 1e3 * r.max_seconds, p.is_elementwise() ? r.gbytes_per_second : r.tflops,
+      r.live_peak, 100 * r.share_of_peak,
+      options.threads.size() > 1 ? fmt::format(" {:>6.2f}x", r.speedup) : "");
   std::fflush(stdout);
 }
 
@@ -95,11 +98,12 @@ int run_bench_command(const BenchCommand& command) {
              name_of(command.options.clock));
   std::string_view last;
   for (const BenchProblem& problem : problems) {
-    if (heading(problem) != last) print_heading(problem);
+    if (heading(problem) != last) print_heading(problem, command.options);
     last = heading(problem);
-    const BenchResult result = run_bench_problem(problem, command.options);
-    print_row(problem, result, command.options);
-    json.write(json_line(problem, result, command.options));
+    for (const BenchResult& result : run_bench_problem(problem, command.options)) {
+      print_row(problem, result, command.options);
+      json.write(json_line(problem, result, command.options));
+    }
   }
   return kExitDone;
 }

@@ -33,7 +33,7 @@ void expect_sound(const Row& row, int threads) {
   for (const char* key :
        {"kernel", "direction", "dtype", "isa", "mask", "batch", "sequence", "heads", "kv_heads",
         "head_dim", "threads", "clock", "runs", "median_seconds", "min_seconds", "max_seconds",
-        "tflops", "share_of_peak"}) {
+        "tflops", "share_of_peak", "speedup"}) {
     EXPECT_TRUE(row.has(key)) << key;
   }
   EXPECT_EQ(row.number("threads"), threads);
@@ -76,6 +76,27 @@ TEST(BenchKernel, SmallSetGivesAllKeys) {
   EXPECT_EQ(kernels.size(), 7U);
 }
 
+TEST(BenchKernel, NumbersOfThreadsTakeTurns) {
+  const TestFolder folder;
+  const std::string set = folder.path("mine.txt"), path = folder.path("rows.jsonl");
+  std::ofstream(set) << "attention forward bf16 full 1 64 2 1 32\nrms_norm forward fp32 4x8\n";
+  const ProgramResult result =
+      run_program("bench kernel '" + set + "' --threads 2,1 --seconds 0.01 --json '" + path + "'");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(" speedup\n"));
+  const std::vector<Row> rows = read_rows(path);
+  ASSERT_EQ(rows.size(), 4U);
+  for (size_t i = 0; i < 4; ++i) {
+    expect_sound(rows[i], i % 2 == 0 ? 2 : 1);
+    if (i % 2 == 0) {
+      EXPECT_EQ(rows[i].number("speedup"), 1);
+      EXPECT_EQ(rows[i].number("runs"), rows[i + 1].number("runs"));
+    } else {
+      EXPECT_GT(rows[i].number("speedup"), 0);
+    }
+  }
+}
+
 TEST(BenchKernel, TwoThreadsAndASetOfOnesOwn) {
   const TestFolder folder;
   const std::string set = folder.path("mine.txt"), path = folder.path("rows.jsonl");
@@ -99,7 +120,7 @@ TEST(BenchKernel, HelpNamesOptionsAndKernels) {
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.out, StartsWith("odyssey bench kernel: "));
   for (const char* part :
-       {"Usage: odyssey bench kernel [SET ...]", "--json FILE", "--threads N", "--seconds S",
+       {"Usage: odyssey bench kernel [SET ...]", "--json FILE", "--threads LIST", "--seconds S",
         "--clock", "Example:\n  odyssey bench kernel", "adamw", "cross_entropy"}) {
     EXPECT_THAT(result.out, HasSubstr(part));
   }
@@ -114,7 +135,8 @@ TEST(BenchKernel, BadUsageIsRefusedBeforeAnythingRuns) {
   for (const std::string threads : {"0", "-1", "two", "1.5", "1025"}) {
     expect_user_error(
         "kernel small --threads=" + threads,
-        "--threads: expected a whole number from 1 to 1024, got " + threads + "." + see);
+        "--threads: expected whole numbers from 1 to 1024, with commas between them, got " +
+            threads + "." + see);
   }
   for (const std::string seconds : {"0", "-1", "nan", "1s", "3601", "inf"}) {
     expect_user_error(
@@ -122,8 +144,12 @@ TEST(BenchKernel, BadUsageIsRefusedBeforeAnythingRuns) {
         "--seconds: expected a number above 0, at most 3600, got " + seconds + "." + see);
   }
   expect_user_error("kernel small --clock sun", "--clock: expected wall or cpu, got sun." + see);
-  expect_user_error("kernel small --clock cpu --threads 2",
-                    "--clock: expected wall with 2 threads, got cpu." + see);
+  for (const std::string threads : {"2", "1,2"}) {
+    expect_user_error("kernel small --clock cpu --threads " + threads,
+                      "--clock: expected wall with 2 threads, got cpu." + see);
+  }
+  expect_user_error("kernel small --threads 1,1",
+                    "--threads: expected each value once, got 1 twice." + see);
   expect_user_error(
       "kernel small --jsn x",
       "option: expected --json, --threads, --seconds, --clock or --help, got --jsn." + see);

@@ -200,8 +200,8 @@ Usage: odyssey bench kernel [SET ...] [options]
   SET  a file of problems, or the name of one in bench/sets without its .txt
        (default: attention matmul elementwise, which take many minutes; small is quick)
 
-Calls each kernel on random numbers, once to warm up and then for a second, at least 3 and at most
-31 times. Prints the median, the TFLOP/s, and their share of the live peak: what this machine does
+Calls each kernel on random numbers, first to warm up and then for a second, in 3 to 31 runs of
+20 ms or one call. Prints the median, the TFLOP/s, and their share of the live peak: what this machine does
 at most with all operands in registers, measured in the same process before, between and after. For
 bf16 that is the peak of AMX where there is AMX, else like fp32 the one of the vectors in use.
 Kernels that compute little are held to the speed of a copy of as many bytes.
@@ -221,7 +221,8 @@ Example:
 
 Options:
   --json FILE       also writes each row as a line of JSON; a file that is there is emptied
-  --threads N       threads (default: OMP_NUM_THREADS, or the cores)
+  --threads LIST    numbers of threads that take turns, such as 1,2 (default: OMP_NUM_THREADS, or
+                    the cores)
   --seconds S       for how long to repeat each problem (default 1)
   --clock wall|cpu  what time to take (default wall). cpu, for one thread, counts only what the
                     thread really ran: for machines that others use at the same time

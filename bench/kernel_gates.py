@@ -4,8 +4,8 @@
 
 Prints one markdown table: for each problem the median share of the live peak on one thread, the gate
 (needed) and the target (wanted), and how much faster two threads are. Each round runs every problem
-on one thread and then on two, A B A B, each in a process of its own that calibrates its own peak; the
-table has the median of the rounds, and least and most.
+in a process of its own that calibrates its own peak and lets one and two threads take turns, run by
+run; the table has the median of the rounds, and least and most.
 
 Shares are what `odyssey bench kernel` prints (docs/performance.md). A time on a machine that others
 use says little; a share says more, and least and most say how far to trust it.
@@ -90,20 +90,21 @@ def parse_arguments():
 
 
 def measure(options, group, problem, threads):
-    """The row that `odyssey bench kernel --json` writes, or None where the machine lacks the instruction set."""
+    """The rows that `odyssey bench kernel --json` writes, one for each number of threads; none where the machine lacks
+    the instruction set."""
     with tempfile.TemporaryDirectory() as folder:
         set_file, rows = pathlib.Path(folder) / "one.txt", pathlib.Path(folder) / "rows.jsonl"
         set_file.write_text(problem + "\n")
-        environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
+        environment = dict(os.environ)
         if group.isa:
             environment["ODYSSEY_MAX_ISA"] = group.isa
-        done = subprocess.run([options.odyssey, "bench", "kernel", set_file, "--json", rows, "--threads", str(threads),
-                               "--seconds", str(options.seconds)], cwd=ROOT, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, env=environment)
+        done = subprocess.run([options.odyssey, "bench", "kernel", set_file, "--json", rows, "--threads",
+                               ",".join(map(str, threads)), "--seconds", str(options.seconds)], cwd=ROOT, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
         if done.returncode != 0:
             sys.exit(f"{problem}\n{done.stderr}")
-        row = json.loads(rows.read_text())
-        return row if not group.isa or row["isa"] == group.isa else None
+        found = [json.loads(line) for line in rows.read_text().splitlines()]
+        return [row for row in found if not group.isa or row["isa"] == group.isa]
 
 
 def measure_all(options, groups):
@@ -113,10 +114,8 @@ def measure_all(options, groups):
     for _ in range(options.rounds):
         for group in groups:
             for problem in group.problems:
-                for count in threads:
-                    row = measure(options, group, problem, count)
-                    if row is not None:
-                        rows.setdefault((group.name, problem, count), []).append(row)
+                for row in measure(options, group, problem, threads):
+                    rows.setdefault((group.name, problem, row["threads"]), []).append(row)
     return rows
 
 
@@ -129,9 +128,9 @@ def verdict(value, gate, target):
 
 
 def speedup_of_two(rows, group, problem):
-    """Of the medians of each round; the middle one."""
-    one, two = rows[group.name, problem, 1], rows.get((group.name, problem, 2))
-    return two and statistics.median(a["median_seconds"] / b["median_seconds"] for a, b in zip(one, two))
+    """Median of the rounds."""
+    two = rows.get((group.name, problem, 2))
+    return two and statistics.median(row["speedup"] for row in two)
 
 
 def table(groups, rows):
