@@ -657,6 +657,31 @@ TEST_P(BlockAttention, Bf16LeavesRowsThatSeeNothingUntouched) {
   }
 }
 
+TEST_P(BlockAttention, Bf16RowsThatSeeNothingAreZeroWhateverTheCallBeforeLeft) {
+  constexpr int64_t kRows = 64, kSize = 32;
+  const std::vector<bf16> x(kRows * kSize, bf16(0.5f));
+  const std::vector<bf16> huge(kRows * kSize, bf16(std::numeric_limits<float>::infinity()));
+  std::vector<bf16> out(kRows * kSize);
+  std::vector<float> acc(kRows * kSize), max(kRows), sum(kRows), lse(kRows);
+  const auto view = [](const auto& of) {
+    return View<const bf16, 3>(of.data(), {kRows, 1, kSize});
+  };
+  const std::vector<odyssey::Run> runs{{0, kRows, 1}};
+  const AttentionState state{
+      {acc.data(), {kRows, 1, kSize}}, {max.data(), {1, kRows}}, {sum.data(), {1, kRows}}};
+  for (const int32_t segment : {1, 0}) {  // of the keys: all see all, then nothing
+    const std::vector<int32_t> queries(kRows, 1), keys(kRows, segment);
+    reset(state);
+    attend_and_finish<bf16>(view(x), view(x), view(segment == 1 ? huge : x),
+                            {{runs, queries}, {runs, keys}, MaskKind::kFull, 0}, {}, state, {},
+                            {out.data(), {kRows, 1, kSize}}, {lse.data(), {1, kRows}});
+    for (const bf16 value : out) {
+      ASSERT_EQ(to_float(value), segment == 1 ? std::numeric_limits<float>::infinity() : 0.0f);
+    }
+    EXPECT_EQ(std::isinf(lse[0]), segment == 0);
+  }
+}
+
 TEST_P(BlockAttention, Bf16ScoresThatGrowAndShrinkFarKeepTheSoftmaxExact) {
   // Key j has score `scores[j / 64]` for every query: references have to move, and the small ones
   // that follow must not.
