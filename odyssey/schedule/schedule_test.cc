@@ -231,6 +231,13 @@ TEST(Checker, ProvesEveryLayoutOfTheFamily) {
   }
 }
 
+// Sanitizers make a layout ten times as slow.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kRandomLayouts = 400;
+#else
+constexpr int kRandomLayouts = 4000;
+#endif
+
 // Thousands of layouts that nobody chose: up to 64 ranks, fewer tokens than ranks, any heads.
 TEST(Checker, ProvesRandomLayouts) {
   const Random random(11, 1);
@@ -238,7 +245,7 @@ TEST(Checker, ProvesRandomLayouts) {
   const auto draw = [&](int64_t most) {
     return static_cast<int64_t>(random.integer(next++, static_cast<uint64_t>(most)));
   };
-  for (int trial = 0; trial < 4000; ++trial) {
+  for (int trial = 0; trial < kRandomLayouts; ++trial) {
     // Most are small, so that there are many.
     const int64_t ranks = 1 + draw(trial % 20 == 0 ? 64 : 12);
     const int ulysses = static_cast<int>(1 + draw(ranks));
