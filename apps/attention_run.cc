@@ -286,13 +286,12 @@ AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem
   layout.element_bytes = config.model.data_type == DataType::kFloat32 ? 4 : 2;
   layout.kind = config.model.mask;
   layout.window = config.model.window;
-  if (parallel.placement == PlacementKind::kPerDocument && !problem.segments.empty()) {
-    layout.rows = row_placements(
-        layout.placement, layout.batch,
-        std::span(problem.segments)
-            .subspan(slice * layout.batch * problem.length, layout.batch * problem.length));
-  }
-  return layout;
+  layout.segmented = !problem.segments.empty();
+  return of_batch(std::move(layout), problem.segments.empty()
+                                         ? std::span<const int32_t>()
+                                         : std::span(problem.segments)
+                                               .subspan(slice * layout.batch * problem.length,
+                                                        layout.batch * problem.length));
 }
 
 float attention_scale(const RunConfig& config, int64_t head_size) {

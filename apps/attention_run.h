@@ -40,7 +40,7 @@ struct AttentionResult {
 AttentionResult run_attention(const RunConfig& config, const AttentionProblem& problem,
                               Group& world);
 
-// The layout of one batch slice of such a call. Slices differ only with a per_document placement.
+// The layout of one batch slice of such a call. Slices differ where segment ids are given.
 AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem& problem,
                                  int64_t slice = 0);
 

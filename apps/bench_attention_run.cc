@@ -147,6 +147,7 @@ AttentionLayout BenchAttentionRow::layout() const {
   problem.query_heads = config.model.query_heads;
   problem.kv_heads = config.model.kv_heads;
   problem.head_size = config.model.head_size;
+  problem.segments = segments;
   return attention_layout(config, problem);
 }
 
@@ -161,8 +162,6 @@ int64_t BenchAttentionRow::bytes_needed(int ranks_here) const {
 
 BenchAttentionWork work_of(const BenchAttentionRow& row) {
   const AttentionLayout layout = row.layout();
-  AttentionLayout full = layout;
-  full.kind = MaskKind::kFull;
   const Run all[] = {{0, row.length, 1}};
   BenchAttentionWork work;
   double most = 0;
@@ -180,8 +179,7 @@ BenchAttentionWork work_of(const BenchAttentionRow& row) {
     const auto own = static_cast<double>(pairs * layout.heads.query_count(u));
     work.pairs_times_heads += own;
     most = std::max(most, own);
-    work.full_bytes += static_cast<double>(bytes_sent(forward_schedule(full, r, u)) +
-                                           bytes_sent(backward_schedule(full, r, u)));
+    work.full_bytes += static_cast<double>(sent_bytes(layout, r, u).untrimmed);
   }
   work.full_bytes /= row.ranks();
   work.busiest_over_mean = most / (work.pairs_times_heads / row.ranks());

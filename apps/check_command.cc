@@ -34,12 +34,28 @@ void print_start(const RunConfig& config) {
       heads.query_count(0), most_keys, heads.query_imbalance(), heads.kv_imbalance());
 }
 
-// The layout at its own length. True when the schedule is right.
+SentBytes sent_by_all(const AttentionLayout& layout) {
+  SentBytes all;
+  for (int r = 0; r < layout.ring_size(); ++r) {
+    for (int u = 0; u < layout.ulysses_size(); ++u) {
+      const SentBytes rank = sent_bytes(layout, r, u);
+      all.needed += rank.needed;
+      all.untrimmed += rank.untrimmed;
+    }
+  }
+  return all;
+}
+
+// The layout at its own length, for rows of one document and for mixed rows. True when the
+// schedules are right.
 bool print_schedule(const RunConfig& config, AttentionProblem problem) {
   problem.length = std::min(config.data.sequence_length, kLongestSchedule);
   const AttentionLayout layout = attention_layout(config, problem);
-  const std::string fault = find_fault(layout);
-  if (!fault.empty()) {
+  problem.segments = mixed_documents(problem.batch, problem.length);
+  const AttentionLayout mixed_layout = attention_layout(config, problem);
+  for (const AttentionLayout* any : {&layout, &mixed_layout}) {
+    const std::string fault = find_fault(*any);
+    if (fault.empty()) continue;
     fmt::print("schedule at S {}: FAILED: {}\n", problem.length, fault);
     return false;
   }
@@ -53,19 +69,13 @@ bool print_schedule(const RunConfig& config, AttentionProblem problem) {
       "balance: hop by hop {:.2f} x; rows of 20 documents of mixed lengths {:.2f} x, hop by hop "
       "{:.2f} x\n",
       one.by_hop, mixed.total, mixed.by_hop);
-  SentBytes all;
-  for (int r = 0; r < layout.ring_size(); ++r) {
-    for (int u = 0; u < layout.ulysses_size(); ++u) {
-      const SentBytes rank = sent_bytes(layout, r, u);
-      all.needed += rank.needed;
-      all.untrimmed += rank.untrimmed;
-    }
-  }
+  const SentBytes all = sent_by_all(layout);
   fmt::print(
       "one forward and backward: all ranks send {}, {} less than whole blocks to everybody; "
-      "blocks take at most {} on a rank\n",
+      "rows of 20 documents {}; blocks take at most {} on a rank\n",
       readable_bytes(all.needed), readable_bytes(all.saved()),
-      readable_bytes(most_block_buffer_bytes(layout)));
+      readable_bytes(sent_by_all(mixed_layout).needed),
+      readable_bytes(most_block_buffer_bytes(mixed_layout)));
   return true;
 }
 

@@ -36,11 +36,13 @@ struct Case {
   int ring = 1, ulysses = 1;
   bool gather = false;
   bool sinks = false;
+  bool segmented = true;  // transfers follow the segments too
   bool operator==(const Case&) const = default;
 
   std::string name() const {
-    return fmt::format("S={} H={} K={} B={} {} {} {}x{}{}", length, query_heads, kv_heads, batch,
-                       name_of(kind), name_of(placement), ring, ulysses, gather ? " gather" : "");
+    return fmt::format("S={} H={} K={} B={} {} {} {}x{}{}{}", length, query_heads, kv_heads, batch,
+                       name_of(kind), name_of(placement), ring, ulysses, gather ? " gather" : "",
+                       segmented ? "" : " masked only");
   }
 };
 
@@ -114,6 +116,7 @@ void run_rank(const Case& c, Group& world, Whole& whole, std::mutex& mutex) {
   layout.element_bytes = sizeof(T);
   layout.kind = c.kind;
   layout.window = c.window;
+  layout.segmented = c.segmented;
   const int r = mesh.ring_index(), u = mesh.ulysses_index();
   ParallelAttentionOptions options;
   options.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_size)));
@@ -124,8 +127,8 @@ void run_rank(const Case& c, Group& world, Whole& whole, std::mutex& mutex) {
   attention.set_segments(c.segments);
 
   Rows runs, blocks;
-  layout.rows = row_placements(layout.placement, c.batch, c.segments);
-  for (const Placement& row : layout.rows) {
+  layout = of_batch(layout, c.segments);
+  for (const Placement& row : row_placements(layout.placement, c.batch, c.segments)) {
     runs.push_back(row.local_rows(r, u));
     blocks.push_back(row.ring_block(r));
   }
@@ -179,6 +182,29 @@ void compare(const std::vector<double>& got, const double* expected, double tole
   EXPECT_LE(worst, 1) << what;
 }
 
+DenseAttentionOutput dense_row(const Case& c, const Whole& whole, int64_t b) {
+  DenseAttentionInput in;
+  in.sequence_length = c.length;
+  in.query_heads = c.query_heads;
+  in.kv_heads = c.kv_heads;
+  in.head_size = c.head_size;
+  const auto row = [&](const std::vector<float>& x) {
+    const size_t width = x.size() / c.batch;
+    return std::span(x).subspan(b * width, width);
+  };
+  in.q = row(whole.q);
+  in.k = row(whole.k);
+  in.v = row(whole.v);
+  in.dout = row(whole.dout);
+  in.sinks = whole.sinks;
+  if (!c.segments.empty()) in.segments = std::span(c.segments).subspan(b * c.length, c.length);
+  in.kind = c.kind;
+  in.window = c.window;
+  in.scale = 1 / std::sqrt(static_cast<double>(c.head_size));
+  in.soft_cap = c.soft_cap;
+  return dense_attention(in);
+}
+
 // Dense attention of each batch row. The last result is kept: it does not depend on the layout.
 const std::vector<DenseAttentionOutput>& dense_rows(const Case& c, const Whole& whole) {
   static Case last;
@@ -187,31 +213,12 @@ const std::vector<DenseAttentionOutput>& dense_rows(const Case& c, const Whole& 
   key.placement = PlacementKind::kContiguous;
   key.ring = key.ulysses = 1;
   key.gather = false;
+  key.segmented = true;
+  key.earlier_segments = {};
   if (!rows.empty() && key == last) return rows;
   last = key;
   rows.clear();
-  for (int64_t b = 0; b < c.batch; ++b) {
-    DenseAttentionInput in;
-    in.sequence_length = c.length;
-    in.query_heads = c.query_heads;
-    in.kv_heads = c.kv_heads;
-    in.head_size = c.head_size;
-    const auto row = [&](const std::vector<float>& x) {
-      const size_t width = x.size() / c.batch;
-      return std::span(x).subspan(b * width, width);
-    };
-    in.q = row(whole.q);
-    in.k = row(whole.k);
-    in.v = row(whole.v);
-    in.dout = row(whole.dout);
-    in.sinks = whole.sinks;
-    if (!c.segments.empty()) in.segments = std::span(c.segments).subspan(b * c.length, c.length);
-    in.kind = c.kind;
-    in.window = c.window;
-    in.scale = 1 / std::sqrt(static_cast<double>(c.head_size));
-    in.soft_cap = c.soft_cap;
-    rows.push_back(dense_attention(in));
-  }
+  for (int64_t b = 0; b < c.batch; ++b) rows.push_back(dense_row(c, whole, b));
   return rows;
 }
 
@@ -277,6 +284,9 @@ TEST(ParallelAttention, EqualsDenseForEveryStrategyPlacementAndMask) {
           c.gather = shape.gather;
           if (packed) c.segments = documents({1, 30, 9}, c.length);
           check<float>(c);
+          if (!packed || placement == PlacementKind::kPerDocument) continue;
+          c.segmented = false;
+          check<float>(c);
         }
       }
     }
@@ -330,14 +340,51 @@ TEST(ParallelAttention, DocumentsMayChangeFromCallToCall) {
     c.ring = shape.ring;
     c.ulysses = shape.ulysses;
     c.gather = shape.gather;
-    c.placement = PlacementKind::kPerDocument;
-    c.kind = MaskKind::kLocalSliding;
-    c.window = 4;
-    c.earlier_segments = documents({40, 3, 3}, c.length);
-    c.segments = documents({2, 5, 9, 9, 20}, c.length);
+    for (MaskKind kind : {MaskKind::kCausal, MaskKind::kLocalSliding}) {
+      for (PlacementKind placement : kPlacements) {
+        c.placement = placement;
+        c.kind = kind;
+        c.window = 4;
+        c.earlier_segments = documents({40, 3, 3}, c.length);
+        c.segments = documents({2, 5, 9, 9, 20}, c.length);
+        check<float>(c);
+        c.segments = {};
+        check<float>(c);
+      }
+    }
+  }
+}
+
+// Ids need not ascend, and one that comes again sees its earlier rows.
+TEST(ParallelAttention, ADocumentMayComeInParts) {
+  for (const Shape& shape : kShapes) {
+    for (PlacementKind placement : kPlacements) {
+      Case c;
+      c.ring = shape.ring;
+      c.ulysses = shape.ulysses;
+      c.gather = shape.gather;
+      c.placement = placement;
+      for (int64_t i = 0; i < c.length; ++i) {
+        constexpr int32_t kIds[] = {7, 2, 0, 7, 9, 2};
+        c.segments.push_back(kIds[i / 8]);
+      }
+      check<float>(c);
+    }
+  }
+}
+
+// Documents that end where blocks do: nobody needs anything of anybody.
+TEST(ParallelAttention, RanksThatShareNoDocumentSendNothing) {
+  for (bool gather : {false, true}) {
+    Case c;
+    c.ring = 4;
+    c.gather = gather;
+    c.segments = documents({12, 12, 12, 12}, c.length);
     check<float>(c);
-    c.segments = {};
-    check<float>(c);
+    AttentionLayout layout{Placement(c.placement, c.length, c.ring, 1), HeadMap(12, 4, 1), gather};
+    layout.segmented = true;
+    layout = of_batch(layout, c.segments);
+    for (int r = 0; r < 4; ++r) EXPECT_EQ(sent_bytes(layout, r, 0).needed, 0);
   }
 }
 
@@ -375,13 +422,47 @@ TEST(ParallelAttention, EveryWindowIsKept) {
 }
 
 // The whole result of a call, in natural order.
+template <class T = float>
 Whole whole_result(const Case& c, const std::function<void(Whole&)>& change) {
   Whole whole(c);
   change(whole);
   std::mutex mutex;
-  run_on_threads(c.ring * c.ulysses,
-                 [&](Group& world) { run_rank<float>(c, world, whole, mutex); });
+  run_on_threads(c.ring * c.ulysses, [&](Group& world) { run_rank<T>(c, world, whole, mutex); });
   return whole;
+}
+
+// Scores of two blocks so far apart that exp of their difference is more than fp32 holds: forward
+// and backward, whichever block comes first.
+template <class T>
+void check_far_apart(double tolerance, double tolerance_of_dq) {
+  for (const Shape& shape : {Shape{2, 1, false}, {2, 1, true}, {4, 1, false}, {2, 2, false}}) {
+    for (auto [first, second] : {std::pair{-20.0f, 120.0f}, {120.0f, -20.0f}, {0.0f, 90.0f}}) {
+      Case c{.length = 8, .query_heads = 2, .kv_heads = 2, .head_size = 4, .kind = MaskKind::kFull};
+      c.ring = shape.ring;
+      c.ulysses = shape.ulysses;
+      c.gather = shape.gather;
+      SCOPED_TRACE(fmt::format("{} {} {}", c.name(), first, second));
+      const Whole whole = whole_result<T>(c, [&](Whole& w) {
+        for (size_t i = 0; i < w.q.size(); ++i) {
+          w.q[i] = i % 4 == 0 ? 2 : 0;  // the scale is 1/2
+          w.k[i] = i % 4 == 0 ? (i < w.k.size() / 2 ? first : second) : 0;
+          w.v[i] = to_float(bf16(w.v[i]));
+          w.dout[i] = to_float(bf16(w.dout[i]));
+        }
+      });
+      const DenseAttentionOutput expected = dense_row(c, whole, 0);
+      for (double lse : whole.lse) EXPECT_NEAR(lse, std::max(first, second) + std::log(4), 1e-4);
+      compare(whole.out, expected.out.data(), tolerance, "out");
+      compare(whole.dv, expected.dv.data(), tolerance, "dv");
+      compare(whole.dk, expected.dk.data(), tolerance, "dk");
+      compare(whole.dq, expected.dq.data(), tolerance_of_dq, "dq");  // keys are large
+    }
+  }
+}
+
+TEST(ParallelAttention, FarApartLogitsDoNotOverflow) {
+  check_far_apart<float>(1e-5, 1e-3);
+  check_far_apart<bf16>(4e-2, 2);
 }
 
 TEST(ParallelAttention, ADocumentDoesNotNoticeAnother) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "odyssey/kernels/elementwise.h"
 #include "odyssey/sequence/shard.h"
@@ -93,10 +94,8 @@ int64_t ParallelAttention<T>::workspace_bytes(const AttentionLayout& layout) {
 template <class T>
 void ParallelAttention<T>::set_segments(std::span<const int32_t> segments) {
   const int64_t length = layout_.placement.sequence_length();
-  ODYSSEY_CHECK(segments.empty() || static_cast<int64_t>(segments.size()) == layout_.batch * length,
-                "{} segment ids for {} rows of {}", segments.size(), layout_.batch, length);
-  if (layout_.placement.kind() == PlacementKind::kPerDocument) {
-    layout_.rows = row_placements(layout_.placement, layout_.batch, segments);
+  layout_ = of_batch(std::move(layout_), segments);
+  if (layout_.follows_documents()) {
     forward_steps_ = forward_schedule(layout_, ring_.rank(), ulysses_.rank());
     backward_steps_ = backward_schedule(layout_, ring_.rank(), ulysses_.rank());
     make_runs();

@@ -35,8 +35,9 @@ class ParallelAttention {
 
   // Documents of the rows that follow: segment ids [B, S] in natural token order, the same on every
   // rank, so nothing is exchanged for them; once a batch, not once a layer. Empty: one document a
-  // row, no padding. With a kPerDocument placement they also say where the tokens sit:
-  // row_placements (sequence/placement.h) says it to the caller.
+  // row, no padding. A segmented layout then sends only what the documents leave visible. With a
+  // kPerDocument placement they also say where the tokens sit: row_placements
+  // (sequence/placement.h) says it to the caller.
   void set_segments(std::span<const int32_t> segments);
 
   // q, out: [B, T, H, D]; k, v: [B, T, K, D]; T the rows of this rank, in storage order. q and out

@@ -55,6 +55,9 @@ AttentionLayout attention_layout(const RunConfig& config, int64_t batch) {
   layout.element_bytes = config.model.data_type == DataType::kBfloat16 ? 2 : 4;
   layout.kind = config.model.mask;
   layout.window = config.model.window;
+  // Text without packing is padded.
+  layout.segmented = config.data.type == DatasetType::kText ||
+                     (config.data.packing && config.data.max_segments_per_row >= 2);
   return layout;
 }
 

@@ -19,7 +19,9 @@ BlockBuffers buffers_of(const AttentionLayout& layout, int r, const std::vector<
     size_t shifts = 0, gradients = 0;  // parts that arrived, parts that were sent home
     for (const Step& step : *steps) {
       if (step.kind == StepKind::kShift || step.kind == StepKind::kGather) {
-        if (!is_whole_block(step.rows, buffers.own)) grow(buffers.packed, step.rows);
+        // Of a whole block documents may leave a part.
+        if (layout.follows_documents() || !is_whole_block(step.rows, buffers.own))
+          grow(buffers.packed, step.rows);
         if (step.arriving_rows.empty()) continue;
         if (step.kind == StepKind::kGather) {
           buffers.gathered += count_rows(step.arriving_rows);
@@ -42,19 +44,19 @@ bool is_whole_block(const std::vector<RowRange>& rows, int64_t block_rows) {
 }
 
 BlockBuffers block_buffers(const AttentionLayout& layout, int r, int u) {
-  AttentionLayout any = layout;
-  const bool is_fixed = layout.placement.kind() != PlacementKind::kPerDocument;
-  if (!is_fixed) any.kind = MaskKind::kFull;
+  // Documents only take rows and hops away from the list of one document a row. Where a row of one
+  // document sits does not bound where others do: there every rank may need every row.
+  AttentionLayout any = of_batch(layout, {});
+  if (layout.placement.kind() == PlacementKind::kPerDocument) any.kind = MaskKind::kFull;
   BlockBuffers buffers =
       buffers_of(any, r, forward_schedule(any, r, u), backward_schedule(any, r, u));
-  if (is_fixed) return buffers;
-  // Batches differ in which rows and hops they leave out.
+  if (!layout.follows_documents()) return buffers;
+  // A hop that is left out moves those behind it to the other buffer.
   const auto level = [](std::array<int64_t, 2>& pair) {
     pair[0] = pair[1] = std::max(pair[0], pair[1]);
   };
   level(buffers.travelling);
   level(buffers.partial_gradient);
-  if (any.ring_size() > 1) buffers.packed = buffers.own;
   return buffers;
 }
 

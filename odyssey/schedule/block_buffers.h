@@ -27,8 +27,8 @@ struct BlockBuffers {
   }
 };
 
-// Of ring rank r, Ulysses rank u with its forward and backward lists. With a kPerDocument placement
-// the lists change with every batch: enough for any.
+// Of ring rank r, Ulysses rank u with its forward and backward lists. Where lists follow the
+// documents of each batch: enough for any.
 BlockBuffers block_buffers(const AttentionLayout& layout, int r, int u);
 
 // Rows that leave as they lie in memory need no packing.

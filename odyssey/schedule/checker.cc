@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "odyssey/schedule/block_buffers.h"
+#include "odyssey/sequence/shard.h"
 
 namespace odyssey {
 namespace {
@@ -43,7 +44,10 @@ class Game {
   Game(const AttentionLayout& layout, Direction direction,
        const std::vector<std::vector<std::vector<Step>>>& steps)
       : layout_(layout), backward_(direction == Direction::kBackward), steps_(steps) {
-    for (int r = 0; r < layout.ring_size(); ++r) runs_.push_back(block_runs(layout, r));
+    for (int r = 0; r < layout.ring_size(); ++r) {
+      runs_.push_back(block_runs(layout, r));
+      ids_.push_back(ids_of(r));
+    }
     for (int r = 0; r < layout.ring_size(); ++r) {
       for (int u = 0; u < layout.ulysses_size(); ++u) players_.push_back(make_player(r, u));
     }
@@ -284,14 +288,44 @@ class Game {
     return true;
   }
 
+  // Segment ids of the rows of ring block r, row by row: found otherwise than the lists find them.
+  std::vector<std::vector<int32_t>> ids_of(int r) const {
+    std::vector<std::vector<int32_t>> ids;
+    for (size_t row = 0; row < layout_.documents.size(); ++row) {
+      std::vector<int32_t> whole(layout_.placement.sequence_length(), 0);
+      for (const Document& document : layout_.documents[row]) {
+        std::fill_n(whole.begin() + document.begin, document.count, document.segment);
+      }
+      const std::vector<Run>& runs = runs_of_row(r, row);
+      take_rows(runs, whole, ids.emplace_back(count_rows(runs)));
+    }
+    return ids;
+  }
+  const std::vector<Run>& runs_of_row(int r, size_t row) const {
+    return runs_[r][runs_[r].size() == 1 ? 0 : row];
+  }
+  BlockRows rows_of(int r, size_t row) const {
+    return {runs_of_row(r, row), ids_[r].empty() ? std::span<const int32_t>() : ids_[r][row]};
+  }
+
   // Of the queries of ring block r and these rows of `block`, over the batch rows that differ.
   int64_t visible_pairs(int r, int block, const Rows& rows) const {
     int64_t pairs = 0;
-    for (size_t row = 0; row < runs_[r].size(); ++row) {
-      const std::vector<Run> keys = runs_of(runs_[block][row], rows);
-      pairs += count_visible_pairs({{runs_[r][row], {}}, {keys, {}}, layout_.kind, layout_.window});
+    for (size_t row = 0; row < std::max(runs_[r].size(), ids_[r].size()); ++row) {
+      const BlockRows all = rows_of(block, row);
+      const std::vector<Run> keys = runs_of(all.runs, rows);
+      std::vector<int32_t> ids;
+      for (const RowRange& range : rows) {
+        if (all.segments.empty()) break;
+        const auto part = all.segments.subspan(range.begin, range.count);
+        ids.insert(ids.end(), part.begin(), part.end());
+      }
+      pairs += count_visible_pairs({rows_of(r, row), {keys, ids}, layout_.kind, layout_.window});
     }
     return pairs;
+  }
+  int64_t visible_pairs(int r, int block) const {
+    return visible_pairs(r, block, {{0, layout_.placement.ring_block_rows(block)}});
   }
 
   std::string final_fault() {
@@ -311,8 +345,7 @@ class Game {
       for (int block = 0; block < layout_.ring_size(); ++block) {
         const auto found = player.attended.find(block);
         const Rows rows = found == player.attended.end() ? Rows{} : found->second;
-        if (visible_pairs(player.r, block, rows) !=
-            odyssey::visible_pairs(layout_, player.r, block))
+        if (visible_pairs(player.r, block, rows) != visible_pairs(player.r, block))
           return of_rank(fmt::format("does not attend to all that it sees of block {}", block));
       }
       if (backward_ && !is_home_complete(player))
@@ -340,7 +373,9 @@ class Game {
   const AttentionLayout& layout_;
   bool backward_;
   const std::vector<std::vector<std::vector<Step>>>& steps_;
-  std::vector<std::vector<std::vector<Run>>> runs_;  // block_runs of every ring block
+  // Of every ring block: block_runs, and the ids of its rows for each batch row with documents.
+  std::vector<std::vector<std::vector<Run>>> runs_;
+  std::vector<std::vector<std::vector<int32_t>>> ids_;
   std::vector<Player> players_;
   std::map<Wire, std::vector<Message>> sent_, posted_;
   std::string fault_;

@@ -188,6 +188,77 @@ TEST(Schedule, RowsThatTravelAreThoseThatAreSeen) {
   }
 }
 
+// Segment ids of a batch: random documents, some of padding, some ids again and again.
+template <class Draw>
+std::vector<int32_t> random_segments(int64_t size, int64_t mean_length, const Draw& draw) {
+  std::vector<int32_t> ids(size);
+  for (int64_t i = 0; i < size; ++i) {
+    ids[i] = i > 0 && draw(mean_length) > 0 ? ids[i - 1] : static_cast<int32_t>(draw(9));
+  }
+  return ids;
+}
+
+// The same of packed rows: what documents hide does not travel, neither as K, V nor as dK, dV.
+TEST(Schedule, RowsThatDocumentsHideDoNotTravel) {
+  const Random random(5, 1);
+  uint64_t next = 0;
+  const auto draw = [&](int64_t most) {
+    return static_cast<int64_t>(random.integer(next++, static_cast<uint64_t>(most)));
+  };
+  int64_t saved = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    const int ring = static_cast<int>(2 + draw(5));
+    const int64_t length = 1 + draw(67), batch = 1 + draw(2);
+    AttentionLayout layout =
+        with_mask(make_layout(ring, 1, draw(2) == 0, length, static_cast<PlacementKind>(draw(4))),
+                  static_cast<MaskKind>(draw(4)), 1 + draw(20));
+    layout.batch = batch;
+    layout.segmented = true;
+    const AttentionLayout one = of_batch(layout, {});
+    const std::vector<int32_t> ids = random_segments(batch * length, 1 + draw(20), draw);
+    layout = of_batch(layout, ids);
+    const auto rows = row_placements(layout.placement, batch, ids);
+    std::vector<int64_t> received(ring, 0), sent(ring, 0);  // rows, counted pair by pair
+    for (int r = 0; r < ring; ++r) {
+      for (int block = 0; block < ring; ++block) {
+        for (int64_t k = 0; block != r && k < layout.placement.ring_block_rows(block); ++k) {
+          bool any = false;
+          for (int64_t b = 0; b < batch; ++b) {
+            const auto queries = rows[b].ring_block(r);
+            const int64_t key = position_of(rows[b].ring_block(block), k);
+            for (int64_t q = 0; !any && q < count_rows(queries); ++q) {
+              const int64_t query = position_of(queries, q);
+              any = ids[b * length + key] != 0 &&
+                    ids[b * length + key] == ids[b * length + query] &&
+                    visible(layout.kind, layout.window, query, key);
+            }
+          }
+          received[r] += any;
+          sent[block] += any;
+        }
+      }
+    }
+    for (int r = 0; r < ring; ++r) {
+      const int64_t element = layout.row_elements(0);
+      ASSERT_EQ(bytes_sent(forward_schedule(layout, r, 0)), sent[r] * element * 2) << trial;
+      ASSERT_EQ(bytes_sent(backward_schedule(layout, r, 0)),
+                received[r] * element * 4 + (layout.outer_gather ? 0 : sent[r] * element * 2));
+      ASSERT_EQ(sent_bytes(layout, r, 0).untrimmed, sent_bytes(one, r, 0).untrimmed);
+      saved += sent_bytes(one, r, 0).needed - sent_bytes(layout, r, 0).needed;
+    }
+  }
+  EXPECT_GT(saved, 0);
+}
+
+// A layout that does not follow documents has one list, whatever they are.
+TEST(Schedule, DocumentsThatAreOnlyMaskedChangeNothing) {
+  const AttentionLayout layout = make_layout(4, 2, false, 64, PlacementKind::kDualChunkSwap);
+  std::vector<int32_t> ids(3 * 64);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i / 8 % 8);
+  const AttentionLayout batch = of_batch(layout, ids);
+  EXPECT_EQ(bytes_sent(forward_schedule(batch, 1, 1)), bytes_sent(forward_schedule(layout, 1, 1)));
+}
+
 TEST(Schedule, BalancedPlacementsGiveEveryRankTheSameCausalWork) {
   for (PlacementKind kind : {PlacementKind::kDualChunkSwap, PlacementKind::kStriped}) {
     std::vector<int64_t> work;
@@ -219,7 +290,7 @@ TEST(Checker, ProvesEveryLayoutOfTheFamily) {
                 for (int64_t i = 0; i < 2 * length; ++i) {
                   segments[i] = static_cast<int32_t>(i < length ? i / 10 : i % 7 == 0);
                 }
-                layout.rows = row_placements(layout.placement, 3, segments);
+                layout = of_batch(layout, segments);
               }
               ASSERT_EQ(find_fault(layout), "")
                   << ring << "x" << ulysses << " gather=" << gather << " S=" << length;
@@ -238,7 +309,8 @@ constexpr int kRandomLayouts = 400;
 constexpr int kRandomLayouts = 4000;
 #endif
 
-// Thousands of layouts that nobody chose: up to 64 ranks, fewer tokens than ranks, any heads.
+// Thousands of layouts that nobody chose: up to 64 ranks, fewer tokens than ranks, any heads, half
+// of them with documents.
 TEST(Checker, ProvesRandomLayouts) {
   const Random random(11, 1);
   uint64_t next = 0;
@@ -251,7 +323,7 @@ TEST(Checker, ProvesRandomLayouts) {
     const int ulysses = static_cast<int>(1 + draw(ranks));
     const int ring = static_cast<int>(ranks / ulysses);
     const int64_t kv_heads = 1 + draw(6);
-    const auto placement = static_cast<PlacementKind>(draw(3));
+    const auto placement = static_cast<PlacementKind>(draw(4));
     const int64_t length = draw(2) == 0 ? draw(ranks + 1) : draw(200);
     AttentionLayout layout{Placement(placement, length, ring, ulysses),
                            HeadMap(kv_heads * (1 + draw(4)), kv_heads, ulysses)};
@@ -261,6 +333,10 @@ TEST(Checker, ProvesRandomLayouts) {
     layout.element_bytes = draw(2) == 0 ? 2 : 4;
     layout.kind = static_cast<MaskKind>(draw(4));
     layout.window = 1 + draw(length + 2);
+    layout.segmented = draw(2) == 0;
+    if (draw(4) > 0) {
+      layout = of_batch(layout, random_segments(layout.batch * length, 1 + draw(30), draw));
+    }
     ASSERT_EQ(find_fault(layout), "")
         << "trial " << trial << ": " << ring << "x" << ulysses << " S " << length << " "
         << name_of(placement) << " " << name_of(layout.kind) << " window " << layout.window;

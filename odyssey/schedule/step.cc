@@ -4,6 +4,42 @@
 namespace odyssey {
 namespace {
 
+// The rows of a ring block: once, or for each batch row where these differ.
+using BlockSegments = std::vector<std::vector<SegmentRun>>;
+
+BlockSegments block_segments(const AttentionLayout& layout, int r) {
+  BlockSegments segments;
+  if (layout.documents.empty()) {
+    for (const std::vector<Run>& runs : block_runs(layout, r)) {
+      segments.push_back(segment_runs(runs));
+    }
+    return segments;
+  }
+  const std::vector<std::vector<Run>> runs = block_runs(layout, r);
+  for (size_t row = 0; row < layout.documents.size(); ++row) {
+    segments.push_back(segment_runs(runs[runs.size() == 1 ? 0 : row], layout.documents[row]));
+  }
+  return segments;
+}
+
+int64_t visible_pairs(const AttentionLayout& layout, const BlockSegments& queries,
+                      const BlockSegments& keys) {
+  int64_t pairs = 0;
+  for (size_t row = 0; row < queries.size(); ++row) {
+    pairs += count_visible_pairs(queries[row], keys[row], layout.kind, layout.window);
+  }
+  return pairs;
+}
+
+std::vector<RowRange> needed_rows(const AttentionLayout& layout, const BlockSegments& queries,
+                                  const BlockSegments& keys) {
+  std::vector<RowRange> needed;
+  for (size_t row = 0; row < queries.size(); ++row) {
+    needed = united(needed, needed_rows(queries[row], keys[row], layout.kind, layout.window));
+  }
+  return needed;
+}
+
 // What one rank and its two partners of a hop need from each other.
 struct Hop {
   int to = 0, from = 0;                            // ring ranks t places after and before this one
@@ -12,14 +48,15 @@ struct Hop {
 
 class Builder {
  public:
-  Builder(const AttentionLayout& layout, int r, int u) : layout_(layout), r_(r), u_(u) {
+  Builder(const AttentionLayout& layout, int r, int u)
+      : layout_(layout), r_(r), u_(u), own_(block_segments(layout, r)) {
     // A rank without heads has nothing to exchange but what the head exchange brings.
     if (layout.row_elements(u) == 0) return;
     const int ring = layout.ring_size();
     for (int t = 1; t < ring; ++t) {
       Hop hop{(r + t) % ring, (r + ring - t) % ring, {}, {}};
-      hop.sent = needed_rows(layout, hop.to, r);
-      hop.received = needed_rows(layout, r, hop.from);
+      hop.sent = needed_rows(layout, block_segments(layout, hop.to), own_);
+      hop.received = needed_rows(layout, own_, block_segments(layout, hop.from));
       if (!hop.sent.empty() || !hop.received.empty()) hops_.push_back(std::move(hop));
     }
   }
@@ -82,7 +119,7 @@ class Builder {
     Step step{StepKind::kAttend};
     step.block = block;
     step.rows = rows;
-    step.pairs = visible_pairs(layout_, r_, block);
+    step.pairs = visible_pairs(layout_, own_, block_segments(layout_, block));
     add(std::move(step));
   }
 
@@ -182,6 +219,7 @@ class Builder {
 
   const AttentionLayout& layout_;
   int r_, u_;
+  BlockSegments own_;
   std::vector<Hop> hops_;  // in order of distance, those without rows left out
   std::vector<Step> steps_;
 };
@@ -195,24 +233,29 @@ std::vector<std::vector<Run>> block_runs(const AttentionLayout& layout, int r) {
   return runs;
 }
 
-int64_t visible_pairs(const AttentionLayout& layout, int r, int block) {
-  const std::vector<std::vector<Run>> queries = block_runs(layout, r),
-                                      keys = block_runs(layout, block);
-  int64_t pairs = 0;
-  for (size_t row = 0; row < queries.size(); ++row) {
-    pairs += count_visible_pairs({{queries[row], {}}, {keys[row], {}}, layout.kind, layout.window});
+AttentionLayout of_batch(AttentionLayout layout, std::span<const int32_t> segments) {
+  const int64_t length = layout.placement.sequence_length();
+  ODYSSEY_CHECK(segments.empty() || static_cast<int64_t>(segments.size()) == layout.batch * length,
+                "{} segment ids for {} rows of {}", segments.size(), layout.batch, length);
+  if (!layout.follows_documents()) return layout;
+  layout.rows.clear();
+  layout.documents.clear();
+  if (segments.empty()) return layout;
+  if (layout.placement.kind() == PlacementKind::kPerDocument) {
+    layout.rows = row_placements(layout.placement, layout.batch, segments);
   }
-  return pairs;
+  for (int64_t row = 0; row < layout.batch; ++row) {
+    layout.documents.push_back(documents_of(segments.subspan(row * length, length)));
+  }
+  return layout;
+}
+
+int64_t visible_pairs(const AttentionLayout& layout, int r, int block) {
+  return visible_pairs(layout, block_segments(layout, r), block_segments(layout, block));
 }
 
 std::vector<RowRange> needed_rows(const AttentionLayout& layout, int r, int block) {
-  const std::vector<std::vector<Run>> queries = block_runs(layout, r),
-                                      keys = block_runs(layout, block);
-  std::vector<RowRange> needed;
-  for (size_t row = 0; row < queries.size(); ++row) {
-    needed = united(needed, needed_rows(queries[row], keys[row], layout.kind, layout.window));
-  }
-  return needed;
+  return needed_rows(layout, block_segments(layout, r), block_segments(layout, block));
 }
 
 std::string name_of(StepKind kind) {
@@ -254,6 +297,7 @@ int64_t bytes_sent(const std::vector<Step>& steps) {
 SentBytes sent_bytes(const AttentionLayout& layout, int r, int u) {
   AttentionLayout everything = layout;
   everything.kind = MaskKind::kFull;
+  everything.documents.clear();
   const auto sent = [&](const AttentionLayout& any) {
     return bytes_sent(forward_schedule(any, r, u)) + bytes_sent(backward_schedule(any, r, u));
   };

@@ -17,10 +17,13 @@
 // delays only those that need its rows. The price: where several ring ranks share a node, each of
 // them sends to the other nodes itself.
 //
-// Segments are not considered: they change with every batch, the list does not. Only a kPerDocument
-// placement follows the documents of each batch, and so do its lists.
+// Rows that hold several documents change with every batch, and so do their lists: a rank is not
+// sent what its documents hide from it. All ranks have the segment ids of whole rows and make their
+// lists from them alone, so partners agree without an exchange. of_batch makes the layout of one
+// batch.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,21 +43,33 @@ struct AttentionLayout {
   int64_t element_bytes = 4;  // of q, k, v, out on the wire; dk and dv always travel in fp32
   MaskKind kind = MaskKind::kCausal;
   int64_t window = 0;
-  // Where the tokens of each batch row sit, B entries of the same sizes as `placement`; empty: all
-  // rows as `placement`. Only kPerDocument rows differ (sequence/placement.h, row_placements).
+  // Rows may hold several documents, or padding: lists follow those of each batch, and buffers are
+  // enough for any. A kPerDocument placement does so in any case.
+  bool segmented = false;
+  // Of one batch, made by of_batch. Where the tokens of each batch row sit, B entries of the same
+  // sizes as `placement`; empty: all rows as `placement`. Only kPerDocument rows differ.
   std::vector<Placement> rows = {};
+  // The documents of each batch row, B entries; empty: one document a row, without padding.
+  std::vector<std::vector<Document>> documents = {};
 
   int ring_size() const { return placement.ring_size(); }
   int ulysses_size() const { return placement.ulysses_size(); }
+  bool follows_documents() const {
+    return segmented || placement.kind() == PlacementKind::kPerDocument;
+  }
   // Elements of K and V of one row of a block on Ulysses rank u, over the whole batch.
   int64_t row_elements(int u) const { return 2 * batch * heads.kv_count(u) * head_size; }
 };
 
+// The layout of a batch with these segment ids [B, S] in natural order, the same on every rank;
+// empty: one document a row. Only layouts that follow documents differ from batch to batch.
+AttentionLayout of_batch(AttentionLayout layout, std::span<const int32_t> segments);
+
 // Where the tokens of ring block r sit: once, or for each batch row where these differ.
 std::vector<std::vector<Run>> block_runs(const AttentionLayout& layout, int r);
 
-// Visible pairs of the queries of ring block r and the keys of `block`, segments not considered: of
-// one batch row, or of all of them where they differ.
+// Visible pairs of the queries of ring block r and the keys of `block`: of one batch row, or of all
+// of them where they differ.
 int64_t visible_pairs(const AttentionLayout& layout, int r, int block);
 
 // Rows of `block` that the queries of ring block r see, in any batch row.
@@ -96,7 +111,7 @@ int64_t bytes_sent(const std::vector<Step>& steps);
 // What ring rank r, Ulysses rank u sends in one forward and one backward call.
 struct SentBytes {
   int64_t needed = 0;     // by the lists above
-  int64_t untrimmed = 0;  // if every rank were sent every row of every block
+  int64_t untrimmed = 0;  // if every rank were sent every row of every block, whatever it sees
   int64_t saved() const { return untrimmed - needed; }
 };
 SentBytes sent_bytes(const AttentionLayout& layout, int r, int u);

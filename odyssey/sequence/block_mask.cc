@@ -7,18 +7,13 @@
 #include <vector>
 
 #include "odyssey/base/error.h"
+#include "odyssey/sequence/segment_runs.h"
 
 namespace odyssey {
 namespace {
 
-// Rows that share a segment id and lie on one arithmetic progression.
-struct Piece {
-  Run run;
-  int32_t segment = 1;
-};
-
-std::vector<Piece> cut_by_segment(const BlockRows& rows) {
-  std::vector<Piece> pieces;
+std::vector<SegmentRun> cut_by_segment(const BlockRows& rows) {
+  std::vector<SegmentRun> pieces;
   int64_t row = 0;
   for (const Run& run : rows.runs) {
     for (int64_t begin = 0; begin < run.count;) {
@@ -30,7 +25,8 @@ std::vector<Piece> cut_by_segment(const BlockRows& rows) {
         while (end < run.count && rows.segments[row + end] == segment) ++end;
       }
       if (segment != 0) {
-        pieces.push_back({{run.first + begin * run.stride, end - begin, run.stride}, segment});
+        pieces.push_back(
+            {{run.first + begin * run.stride, end - begin, run.stride}, segment, row + begin});
       }
       begin = end;
     }
@@ -152,27 +148,27 @@ static int64_t partial_pairs(const Run& queries, const Run& keys, MaskKind kind,
   return pairs - sum_before(keys, seen.least, queries.stride, queries.count);
 }
 
-int64_t count_visible_pairs(const BlockMask& mask) {
-  const std::vector<Piece> queries = cut_by_segment(mask.queries);
-  std::vector<Piece> keys = cut_by_segment(mask.keys);
-  // Rows of thousands of documents: only pieces of the same one are looked at.
-  const auto earlier = [](const Piece& a, const Piece& b) { return a.segment < b.segment; };
-  std::stable_sort(keys.begin(), keys.end(), earlier);
+int64_t count_visible_pairs(std::span<const SegmentRun> queries, std::span<const SegmentRun> keys,
+                            MaskKind kind, int64_t window) {
+  const std::vector<SegmentRun> sorted = sorted_by_segment(keys);
   int64_t pairs = 0;
-  for (const Piece& query : queries) {
-    const auto [begin, end] = std::equal_range(keys.begin(), keys.end(), query, earlier);
-    for (const Piece& key : std::span(begin, end)) {
-      const Visibility seen =
-          classify(mask.kind, mask.window, bounds_of(query.run), bounds_of(key.run));
+  for (const SegmentRun& query : queries) {
+    for (const SegmentRun& key : of_segment(sorted, query.segment)) {
+      const Visibility seen = classify(kind, window, bounds_of(query.run), bounds_of(key.run));
       if (seen == Visibility::kHidden) continue;
       if (seen == Visibility::kFull) {
         pairs += query.run.count * key.run.count;
         continue;
       }
-      pairs += partial_pairs(query.run, key.run, mask.kind, mask.window);
+      pairs += partial_pairs(query.run, key.run, kind, window);
     }
   }
   return pairs;
+}
+
+int64_t count_visible_pairs(const BlockMask& mask) {
+  return count_visible_pairs(cut_by_segment(mask.queries), cut_by_segment(mask.keys), mask.kind,
+                             mask.window);
 }
 
 int64_t position_of(std::span<const Run> runs, int64_t row) {

@@ -75,17 +75,18 @@ void add_needed(const Run& queries, const Run& keys, MaskKind kind, int64_t wind
 
 }  // namespace
 
-std::vector<RowRange> needed_rows(std::span<const Run> queries, std::span<const Run> keys,
-                                  MaskKind kind, int64_t window) {
+std::vector<RowRange> needed_rows(std::span<const SegmentRun> queries,
+                                  std::span<const SegmentRun> keys, MaskKind kind, int64_t window) {
+  const std::vector<SegmentRun> sorted = sorted_by_segment(queries);
   std::vector<RowRange> all, of_run;
-  int64_t first_row = 0;
-  for (const Run& run : keys) {
+  for (const SegmentRun& key : keys) {
     of_run.clear();
-    for (const Run& query_run : queries) add_needed(query_run, run, kind, window, of_run);
+    for (const SegmentRun& query : of_segment(sorted, key.segment)) {
+      add_needed(query.run, key.run, kind, window, of_run);
+    }
     std::sort(of_run.begin(), of_run.end(),
               [](const RowRange& a, const RowRange& b) { return a.begin < b.begin; });
-    for (const RowRange& range : of_run) add_range({first_row + range.begin, range.count}, all);
-    first_row += run.count;
+    for (const RowRange& range : of_run) add_range({key.first_row + range.begin, range.count}, all);
   }
   return all;
 }

@@ -183,7 +183,7 @@ TEST(BlockMask, PositionOfWalksTheRuns) {
   EXPECT_THROW(position_of(runs, 5), std::logic_error);
 }
 
-// Random runs of both sides; the rows are found pair by pair.
+// Random runs of both sides, half of the times with documents; the rows are found pair by pair.
 TEST(NeededRows, AreThoseThatSomeQuerySees) {
   const Random random(7, 1);
   uint64_t next = 0;
@@ -204,14 +204,27 @@ TEST(NeededRows, AreThoseThatSomeQuerySees) {
     const MaskKind kind = std::array{MaskKind::kCausal, MaskKind::kFull, MaskKind::kLocalSliding,
                                      MaskKind::kChunk}[static_cast<size_t>(draw(4))];
     const int64_t window = 1 + draw(12);
-    const std::vector<RowRange> needed = needed_rows(queries, keys, kind, window);
-    std::vector<int64_t> expected, got;
-    for (int64_t k = 0; k < count_rows(keys); ++k) {
-      bool any = false;
-      for (int64_t q = 0; q < count_rows(queries); ++q)
-        any |= visible(kind, window, position_of(queries, q), position_of(keys, k));
-      if (any) expected.push_back(position_of(keys, k));
+    std::vector<int32_t> ids(200, 1);
+    if (draw(2) == 0) {
+      for (size_t i = 0; i < ids.size(); ++i) {
+        ids[i] = i > 0 && draw(6) > 0 ? ids[i - 1] : static_cast<int32_t>(draw(5));
+      }
     }
+    const std::vector<Document> documents = documents_of(ids);
+    const std::vector<SegmentRun> query_runs = segment_runs(queries, documents),
+                                  key_runs = segment_runs(keys, documents);
+    const std::vector<RowRange> needed = needed_rows(query_runs, key_runs, kind, window);
+    std::vector<int64_t> expected, got;
+    int64_t pairs = 0;
+    for (int64_t k = 0; k < count_rows(keys); ++k) {
+      const int64_t key = position_of(keys, k), earlier = pairs;
+      for (int64_t q = 0; q < count_rows(queries); ++q) {
+        const int64_t query = position_of(queries, q);
+        pairs += ids[query] == ids[key] && ids[key] != 0 && visible(kind, window, query, key);
+      }
+      if (pairs > earlier) expected.push_back(key);
+    }
+    ASSERT_EQ(count_visible_pairs(query_runs, key_runs, kind, window), pairs);
     for (const RowRange& range : needed) {
       ASSERT_GT(range.count, 0);
       for (int64_t i = 0; i < range.count; ++i) got.push_back(position_of(keys, range.begin + i));

@@ -120,7 +120,8 @@ class Trainer {
         first_batch_->segments, layout.kind, layout.window);
     report.imbalance = work.imbalance();
     report.step_imbalance = work.step_imbalance();
-    const SentBytes mine = sent_bytes(layout, mesh_.ring_index(), mesh_.ulysses_index());
+    const SentBytes mine = sent_bytes(of_batch(layout, first_batch_->segments), mesh_.ring_index(),
+                                      mesh_.ulysses_index());
     double bytes[2] = {static_cast<double>(mine.needed), static_cast<double>(mine.saved())};
     all_reduce_sum(world_, bytes);
     report.attention_bytes_per_layer = static_cast<int64_t>(bytes[0] / world_.size());
