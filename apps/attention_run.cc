@@ -248,10 +248,10 @@ AttentionResult run_typed(const RunConfig& config, const AttentionProblem& probl
   ParallelAttentionOptions options;
   options.scale = attention_scale(config, problem.head_size);
   options.soft_cap = config.model.attention_soft_cap;
-  options.sinks = problem.sinks;
 
   const auto tensors = take_together<T>(problem, part, world);
   ParallelAttention<T> attention(layout, options, mesh.ring(), mesh.ulysses());
+  attention.use_sinks(problem.sinks);
   if (!problem.segments.empty()) {
     attention.set_segments(
         std::span(problem.segments)
@@ -284,8 +284,8 @@ AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem
   layout.batch = problem.batch / slices;
   layout.head_size = problem.head_size;
   layout.element_bytes = config.model.data_type == DataType::kFloat32 ? 4 : 2;
-  layout.kind = config.model.mask;
-  layout.window = config.model.window;
+  layout.kind = config.model.masks.front().kind;
+  layout.window = config.model.masks.front().window;
   layout.segmented = !problem.segments.empty();
   return of_batch(std::move(layout), problem.segments.empty()
                                          ? std::span<const int32_t>()

@@ -7,12 +7,13 @@
 namespace odyssey {
 
 template <class T>
-BlockExchange<T>::BlockExchange(const AttentionLayout& layout, Group& ring, int ulysses_rank)
+BlockExchange<T>::BlockExchange(const AttentionLayout& layout, std::span<const MaskRule> masks,
+                                Group& ring, int ulysses_rank)
     : layout_(layout),
       ring_(ring),
       ulysses_rank_(ulysses_rank),
       row_elements_(layout.row_elements(ulysses_rank)),
-      sizes_(block_buffers(layout, ring.rank(), ulysses_rank)),
+      sizes_(block_buffers(layout, masks, ring.rank(), ulysses_rank)),
       own_(elements(sizes_.own)),
       gathered_(elements(sizes_.gathered)),
       packed_(elements(sizes_.packed)),

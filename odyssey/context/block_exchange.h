@@ -3,6 +3,7 @@
 // other blocks that are here, and the gradients of both; runs the steps that move them.
 // schedule/step.h says which rows go where and why.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "odyssey/base/buffer.h"
@@ -17,8 +18,10 @@ namespace odyssey {
 template <class T>
 class BlockExchange {
  public:
-  // layout and ring outlive the exchange. All memory is taken here: block_buffers of the layout.
-  BlockExchange(const AttentionLayout& layout, Group& ring, int ulysses_rank);
+  // layout and ring outlive the exchange. All memory is taken here: block_buffers of the layout for
+  // calls of these masks, in turn; none: that of the layout.
+  BlockExchange(const AttentionLayout& layout, std::span<const MaskRule> masks, Group& ring,
+                int ulysses_rank);
 
   // [B, rows, K of this rank, D]: those of the own block, or those rows of another block that this
   // rank was sent, in their order.

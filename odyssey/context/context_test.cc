@@ -7,6 +7,7 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <optional>
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -37,6 +38,7 @@ struct Case {
   bool gather = false;
   bool sinks = false;
   bool segmented = true;  // transfers follow the segments too
+  std::optional<MaskRule> earlier_mask = {};  // of a call of the same object before this one
   bool operator==(const Case&) const = default;
 
   std::string name() const {
@@ -121,7 +123,7 @@ void run_rank(const Case& c, Group& world, Whole& whole, std::mutex& mutex) {
   ParallelAttentionOptions options;
   options.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_size)));
   options.soft_cap = static_cast<float>(c.soft_cap);
-  options.sinks = whole.sinks;
+  if (c.earlier_mask) options.masks = {*c.earlier_mask, {c.kind, c.window}};
   ParallelAttention<T> attention(layout, options, mesh.ring(), mesh.ulysses());
   attention.set_segments(c.earlier_segments);
   attention.set_segments(c.segments);
@@ -144,13 +146,17 @@ void run_rank(const Case& c, Group& world, Whole& whole, std::mutex& mutex) {
   const auto key = [&](std::vector<T>& x) {
     return View<T, 4>(x.data(), {c.batch, rows, c.kv_heads, c.head_size});
   };
-  // Twice: the second call must not see anything of the first.
+  // Twice: the second call must not see anything of the first, which may have had another mask.
+  attention.use_sinks(whole.sinks);
+  int64_t bytes = 0;
   for (int call = 0; call < 2; ++call) {
+    const bool other = call == 0 && c.earlier_mask;
+    if (c.earlier_mask) attention.use_mask(other ? 0 : 1);
     attention.forward(query(q), key(k), key(v), query(out));
     attention.backward(query(dout), query(dq), key(dk), key(dv));
+    bytes += sent_bytes(other ? with_mask(layout, *c.earlier_mask) : layout, r, u).needed;
   }
-  EXPECT_EQ(mesh.ring().traffic().bytes_sent + mesh.ulysses().traffic().bytes_sent,
-            2 * sent_bytes(layout, r, u).needed);
+  EXPECT_EQ(mesh.ring().traffic().bytes_sent + mesh.ulysses().traffic().bytes_sent, bytes);
 
   const std::lock_guard lock(mutex);
   give(out, c, runs, whole.out);
@@ -215,6 +221,7 @@ const std::vector<DenseAttentionOutput>& dense_rows(const Case& c, const Whole& 
   key.gather = false;
   key.segmented = true;
   key.earlier_segments = {};
+  key.earlier_mask = {};
   if (!rows.empty() && key == last) return rows;
   last = key;
   rows.clear();
@@ -330,6 +337,33 @@ TEST(ParallelAttention, BatchRowsHaveTheirOwnDocuments) {
     c.kind = MaskKind::kLocalSliding;
     c.window = 3;
     check<float>(c);
+  }
+}
+
+// One object for layers of two masks: lists, rows and buffers of one call are not those of the
+// other.
+TEST(ParallelAttention, LayersMayHaveTheirOwnMasks) {
+  constexpr MaskRule kMasks[] = {
+      {MaskKind::kCausal, 0}, {MaskKind::kLocalSliding, 7}, {MaskKind::kChunk, 20}};
+  for (const Shape& shape : {Shape{4, 1, false}, {4, 1, true}, {1, 2, false}, {3, 2, false}}) {
+    for (PlacementKind placement : kPlacements) {
+      for (const MaskRule& earlier : kMasks) {
+        for (const MaskRule& mask : kMasks) {
+          if (mask == earlier) continue;
+          Case c;
+          c.earlier_mask = earlier;
+          c.kind = mask.kind;
+          c.window = mask.window;
+          c.sinks = true;
+          c.placement = placement;
+          c.ring = shape.ring;
+          c.ulysses = shape.ulysses;
+          c.gather = shape.gather;
+          c.segments = documents({5, 28, 9}, c.length);
+          check<float>(c);
+        }
+      }
+    }
   }
 }
 

@@ -17,40 +17,51 @@ ParallelAttention<T>::ParallelAttention(const AttentionLayout& layout,
     : layout_(layout),
       ring_(ring),
       ulysses_(ulysses),
-      forward_steps_(forward_schedule(layout, ring.rank(), ulysses.rank())),
-      backward_steps_(backward_schedule(layout, ring.rank(), ulysses.rank())),
-      blocks_(layout_, ring, ulysses.rank()),
-      segments_(layout.ring_size()) {
+      blocks_(layout_, options.masks, ring, ulysses.rank()) {
   ODYSSEY_CHECK(ring.size() == layout.ring_size() && ulysses.size() == layout.ulysses_size(),
                 "groups of {}x{} for a layout of {}x{}", ring.size(), ulysses.size(),
                 layout.ring_size(), layout.ulysses_size());
-  make_runs();
-  make_options(options);
+  options_.scale = options.scale;
+  options_.soft_cap = options.soft_cap;
+  options_.queries_per_kv = layout.heads.queries_per_kv();
+  options_.phase = layout.heads.phase(ulysses.rank());
+  for (const MaskRule& mask : options.masks) plans_.push_back({mask, {}, {}, {}, {}});
+  if (plans_.empty()) plans_.push_back({{layout.kind, layout.window}, {}, {}, {}, {}});
+  for (MaskPlan& plan : plans_) make_steps(plan);
   make_buffers();
 }
 
 template <class T>
-void ParallelAttention<T>::make_runs() {
-  runs_.assign(layout_.ring_size(), {});
-  runs_[ring_.rank()] = block_runs(layout_, ring_.rank());
-  for (const Step& step : forward_steps_) {
+void ParallelAttention<T>::make_steps(MaskPlan& plan) const {
+  const int r = ring_.rank(), u = ulysses_.rank();
+  const AttentionLayout layout = with_mask(layout_, plan.mask);
+  plan.forward = forward_schedule(layout, r, u);
+  plan.backward = backward_schedule(layout, r, u);
+  plan.segments.assign(layout.ring_size(), {});
+  plan.runs.assign(layout.ring_size(), {});
+  plan.runs[r] = block_runs(layout, r);
+  for (const Step& step : plan.forward) {
     if (step.kind != StepKind::kAttend) continue;
-    runs_[step.block] = block_runs(layout_, step.block);
-    for (std::vector<Run>& runs : runs_[step.block]) runs = odyssey::runs_of(runs, step.rows);
+    plan.runs[step.block] = block_runs(layout, step.block);
+    for (std::vector<Run>& runs : plan.runs[step.block]) runs = runs_of(runs, step.rows);
   }
 }
 
 template <class T>
-void ParallelAttention<T>::make_options(const ParallelAttentionOptions& options) {
-  const HeadMap& heads = layout_.heads;
-  options_.scale = options.scale;
-  options_.soft_cap = options.soft_cap;
-  options_.queries_per_kv = heads.queries_per_kv();
-  options_.phase = heads.phase(ulysses_.rank());
-  if (!options.sinks.empty()) {
-    const auto first = options.sinks.begin() + heads.query_begin(ulysses_.rank());
-    sinks_.assign(first, first + query_heads());
-  }
+void ParallelAttention<T>::use_mask(int64_t mask) {
+  ODYSSEY_CHECK(mask >= 0 && mask < static_cast<int64_t>(plans_.size()), "mask {} of {}", mask,
+                plans_.size());
+  plan_ = static_cast<size_t>(mask);
+}
+
+template <class T>
+void ParallelAttention<T>::use_sinks(std::span<const float> sinks) {
+  sinks_.clear();
+  if (sinks.empty()) return;
+  ODYSSEY_CHECK(static_cast<int64_t>(sinks.size()) == layout_.heads.query_heads(),
+                "{} sinks for {} heads", sinks.size(), layout_.heads.query_heads());
+  const auto first = sinks.begin() + first_head();
+  sinks_.assign(first, first + query_heads());
 }
 
 template <class T>
@@ -72,7 +83,8 @@ void ParallelAttention<T>::make_buffers() {
 }
 
 template <class T>
-int64_t ParallelAttention<T>::workspace_bytes(const AttentionLayout& layout) {
+int64_t ParallelAttention<T>::workspace_bytes(const AttentionLayout& layout,
+                                              std::span<const MaskRule> masks) {
   // Ring rank 0 and Ulysses rank 0 have the longest parts.
   const HeadMap& heads = layout.heads;
   const int64_t rows = layout.batch * layout.placement.most_ring_block_rows();
@@ -87,42 +99,50 @@ int64_t ParallelAttention<T>::workspace_bytes(const AttentionLayout& layout) {
         2 * layout.batch * layout.placement.most_local_rows() * heads.kv_heads() * layout.head_size;
   }
   return elements * static_cast<int64_t>(sizeof(T)) + floats * 4 + exchange +
-         most_block_buffer_bytes(layout) +
+         most_block_buffer_bytes(layout, masks) +
          attention_scratch_bytes(layout.placement.most_ring_block_rows(), layout.head_size);
 }
 
 template <class T>
 void ParallelAttention<T>::set_segments(std::span<const int32_t> segments) {
   const int64_t length = layout_.placement.sequence_length();
+  ODYSSEY_CHECK(segments.empty() || static_cast<int64_t>(segments.size()) == layout_.batch * length,
+                "{} segment ids for {} rows of {}", segments.size(), layout_.batch, length);
   layout_ = of_batch(std::move(layout_), segments);
   if (layout_.follows_documents()) {
-    forward_steps_ = forward_schedule(layout_, ring_.rank(), ulysses_.rank());
-    backward_steps_ = backward_schedule(layout_, ring_.rank(), ulysses_.rank());
-    make_runs();
+    for (MaskPlan& plan : plans_) make_steps(plan);
   }
+  for (MaskPlan& plan : plans_) take_segments(segments, plan);
+}
+
+template <class T>
+void ParallelAttention<T>::take_segments(std::span<const int32_t> segments, MaskPlan& plan) const {
+  const int64_t length = layout_.placement.sequence_length();
   for (int block = 0; block < layout_.ring_size(); ++block) {
-    segments_[block].clear();
-    if (segments.empty() || runs_[block].empty()) continue;  // no mask, or not attended to
-    const int64_t count = count_rows(runs_of(block, 0));
-    segments_[block].resize(layout_.batch * count);
+    std::vector<int32_t>& ids = plan.segments[block];
+    ids.clear();
+    if (segments.empty() || plan.runs[block].empty()) continue;  // no mask, or not attended to
+    const int64_t count = count_rows(plan.runs_of(block, 0));
+    ids.resize(layout_.batch * count);
     for (int64_t row = 0; row < layout_.batch; ++row) {
-      take_rows(runs_of(block, row), segments.subspan(row * length, length),
-                std::span(segments_[block]).subspan(row * count, count));
+      take_rows(plan.runs_of(block, row), segments.subspan(row * length, length),
+                std::span(ids).subspan(row * count, count));
     }
   }
 }
 
 template <class T>
 BlockMask ParallelAttention<T>::mask(int block, int64_t row) const {
+  const MaskPlan& plan = plans_[plan_];
   const auto rows_of = [&](int b) {
-    BlockRows rows{runs_of(b, row), {}};
-    if (!segments_[b].empty()) {
-      const size_t count = segments_[b].size() / layout_.batch;
-      rows.segments = std::span(segments_[b]).subspan(row * count, count);
+    BlockRows rows{plan.runs_of(b, row), {}};
+    if (!plan.segments[b].empty()) {
+      const size_t count = plan.segments[b].size() / layout_.batch;
+      rows.segments = std::span(plan.segments[b]).subspan(row * count, count);
     }
     return rows;
   };
-  return {rows_of(ring_.rank()), rows_of(block), layout_.kind, layout_.window};
+  return {rows_of(ring_.rank()), rows_of(block), plan.mask.kind, plan.mask.window};
 }
 
 template <class T>
@@ -189,8 +209,8 @@ void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<
   const auto writable = [](View<const T, 4> view) {
     return View<T, 4>(const_cast<T*>(view.data()), view.extents(), view.strides());
   };
-  int64_t attends_left = std::ranges::count(forward_steps_, StepKind::kAttend, &Step::kind);
-  for (const Step& step : forward_steps_) {
+  int64_t attends_left = std::ranges::count(plans_[plan_].forward, StepKind::kAttend, &Step::kind);
+  for (const Step& step : plans_[plan_].forward) {
     switch (step.kind) {
       case StepKind::kExchangeIn: {
         const ExchangedTensor<T> tensors[] = {{HeadKind::kQuery, writable(q), writable(q_)},
@@ -240,7 +260,7 @@ void ParallelAttention<T>::backward(View<const T, 4> dout, View<T, 4> dq, View<T
   dout_ = dout;
   blocks_.begin_backward();
   if (!exchange_) prepare_backward();
-  for (const Step& step : backward_steps_) {
+  for (const Step& step : plans_[plan_].backward) {
     switch (step.kind) {
       case StepKind::kExchangeIn: {
         const View<T, 4> heads(dout_heads_.data(), head_extents());

@@ -19,12 +19,14 @@ namespace odyssey {
 
 struct ParallelAttentionOptions {
   float scale = 1;
-  float soft_cap = 0;        // 0: none
-  std::vector<float> sinks;  // [H], or empty
+  float soft_cap = 0;                // 0: none
+  std::vector<MaskRule> masks = {};  // that calls may have; empty: only that of the layout
 };
 
 // T: float or bf16, the type of q, k, v, out on the wire and in memory. One object serves all
-// layers of a model in turn: forward leaves behind what the next backward needs.
+// layers of a model in turn, whose masks may differ: forward leaves behind what the next backward
+// needs. Buffers are there once, large enough for any of the masks; lists of steps and positions
+// are made once for each mask, not for each layer.
 template <class T>
 class ParallelAttention {
  public:
@@ -40,6 +42,11 @@ class ParallelAttention {
   // (sequence/placement.h) says it to the caller.
   void set_segments(std::span<const int32_t> segments);
 
+  // What the next forward and its backward have: options.masks[mask], the first to begin with; and
+  // these sinks [H], a logit per query head that joins every softmax, or none.
+  void use_mask(int64_t mask);
+  void use_sinks(std::span<const float> sinks);
+
   // q, out: [B, T, H, D]; k, v: [B, T, K, D]; T the rows of this rank, in storage order. q and out
   // must stay as they are until backward.
   void forward(View<const T, 4> q, View<const T, 4> k, View<const T, 4> v, View<T, 4> out);
@@ -50,13 +57,16 @@ class ParallelAttention {
   // visible score of each of those heads (-inf where there is none).
   View<const float, 3> lse() const { return {lse_.data(), lse_extents()}; }
   std::vector<float> max_logits() const { return max_logits_; }
-  // Of the last backward call: this rank's part of the gradient of the sinks of its heads.
+  // Of the last backward call: this rank's part of the gradient of the sinks of its heads; empty
+  // without sinks.
   std::vector<float> dsinks() const { return dsinks_; }
   // First head of this rank.
   int64_t first_head() const { return layout_.heads.query_begin(ulysses_.rank()); }
 
   // Bytes that one such object takes on the rank that needs most, kernel scratch included.
-  static int64_t workspace_bytes(const AttentionLayout& layout);
+  // masks: as in the options.
+  static int64_t workspace_bytes(const AttentionLayout& layout,
+                                 std::span<const MaskRule> masks = {});
 
  private:
   using Extents3 = std::array<int64_t, 3>;
@@ -70,12 +80,23 @@ class ParallelAttention {
     return {layout_.batch, rows(), query_heads(), layout_.head_size};
   }
 
+  // What all calls of one mask share.
+  struct MaskPlan {
+    MaskRule mask;
+    std::vector<Step> forward, backward;
+    // Of the rows of every ring block that this rank attends to: positions, once, or for each batch
+    // row where these differ; segment ids [B, rows], or empty.
+    std::vector<std::vector<std::vector<Run>>> runs;
+    std::vector<std::vector<int32_t>> segments;
+
+    const std::vector<Run>& runs_of(int block, int64_t row) const {
+      return runs[block][runs[block].size() == 1 ? 0 : row];
+    }
+  };
+
   void make_buffers();
-  void make_options(const ParallelAttentionOptions& options);
-  void make_runs();
-  const std::vector<Run>& runs_of(int block, int64_t row) const {
-    return runs_[block][runs_[block].size() == 1 ? 0 : row];
-  }
+  void make_steps(MaskPlan& plan) const;
+  void take_segments(std::span<const int32_t> segments, MaskPlan& plan) const;
   BlockMask mask(int block, int64_t row) const;
   AttentionState state(int64_t row);
 
@@ -88,16 +109,13 @@ class ParallelAttention {
   AttentionLayout layout_;
   Group& ring_;
   Group& ulysses_;
-  std::vector<Step> forward_steps_, backward_steps_;
+  std::vector<MaskPlan> plans_;  // of each mask
+  size_t plan_ = 0;              // of the current call
   AttentionOptions options_;
   std::vector<float> sinks_;                // of this rank's heads
   std::unique_ptr<HeadExchange> exchange_;  // null for U = 1
 
   BlockExchange<T> blocks_;
-  // Of the rows of every ring block that this rank attends to: positions, once, or for each batch
-  // row where these differ; segment ids [B, rows], or empty.
-  std::vector<std::vector<std::vector<Run>>> runs_;
-  std::vector<std::vector<int32_t>> segments_;
 
   // Head form; views that point to the caller's tensors for U = 1.
   View<const T, 4> q_, out_, dout_;

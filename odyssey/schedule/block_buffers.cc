@@ -60,7 +60,27 @@ BlockBuffers block_buffers(const AttentionLayout& layout, int r, int u) {
   return buffers;
 }
 
-int64_t most_block_buffer_bytes(const AttentionLayout& layout) {
+BlockBuffers block_buffers(const AttentionLayout& layout, std::span<const MaskRule> masks, int r,
+                           int u) {
+  if (masks.empty()) return block_buffers(layout, r, u);
+  BlockBuffers most;
+  for (const MaskRule& mask : masks) {
+    const BlockBuffers one = block_buffers(with_mask(layout, mask), r, u);
+    for (int64_t BlockBuffers::*size :
+         {&BlockBuffers::own, &BlockBuffers::gathered, &BlockBuffers::packed,
+          &BlockBuffers::own_gradient, &BlockBuffers::arriving_gradient}) {
+      most.*size = std::max(most.*size, one.*size);
+    }
+    for (size_t turn : {0, 1}) {
+      most.travelling[turn] = std::max(most.travelling[turn], one.travelling[turn]);
+      most.partial_gradient[turn] =
+          std::max(most.partial_gradient[turn], one.partial_gradient[turn]);
+    }
+  }
+  return most;
+}
+
+int64_t most_block_buffer_bytes(const AttentionLayout& layout, std::span<const MaskRule> masks) {
   constexpr int kMostLists = 16;
   int64_t row_elements = 0;
   int widest = 0;  // a Ulysses rank with most key/value heads
@@ -72,7 +92,7 @@ int64_t most_block_buffer_bytes(const AttentionLayout& layout) {
   const int ring = layout.ring_size(), lists = std::min(ring, kMostLists);
   for (int i = 0; i < lists; ++i) {
     const int r = lists == 1 ? 0 : static_cast<int>(int64_t{i} * (ring - 1) / (lists - 1));
-    const BlockBuffers buffers = block_buffers(layout, r, widest);
+    const BlockBuffers buffers = block_buffers(layout, masks, r, widest);
     most = std::max(
         most, (buffers.rows() * layout.element_bytes + buffers.gradient_rows() * 4) * row_elements);
   }

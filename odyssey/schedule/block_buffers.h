@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "odyssey/schedule/step.h"
@@ -30,12 +31,16 @@ struct BlockBuffers {
 // Of ring rank r, Ulysses rank u with its forward and backward lists. Where lists follow the
 // documents of each batch: enough for any.
 BlockBuffers block_buffers(const AttentionLayout& layout, int r, int u);
+// Enough for calls of any of these masks, one after the other; none: that of the layout.
+BlockBuffers block_buffers(const AttentionLayout& layout, std::span<const MaskRule> masks, int r,
+                           int u);
 
 // Rows that leave as they lie in memory need no packing.
 bool is_whole_block(const std::vector<RowRange>& rows, int64_t block_rows);
 
 // Bytes of the rank that needs most, over at most 16 ring ranks spread over all of them (larger
 // rings differ from rank to rank by little).
-int64_t most_block_buffer_bytes(const AttentionLayout& layout);
+int64_t most_block_buffer_bytes(const AttentionLayout& layout,
+                                std::span<const MaskRule> masks = {});
 
 }  // namespace odyssey

@@ -226,6 +226,12 @@ class Builder {
 
 }  // namespace
 
+AttentionLayout with_mask(AttentionLayout layout, const MaskRule& mask) {
+  layout.kind = mask.kind;
+  layout.window = mask.window;
+  return layout;
+}
+
 std::vector<std::vector<Run>> block_runs(const AttentionLayout& layout, int r) {
   if (layout.rows.empty()) return {layout.placement.ring_block(r)};
   std::vector<std::vector<Run>> runs;

@@ -64,6 +64,8 @@ struct AttentionLayout {
 // The layout of a batch with these segment ids [B, S] in natural order, the same on every rank;
 // empty: one document a row. Only layouts that follow documents differ from batch to batch.
 AttentionLayout of_batch(AttentionLayout layout, std::span<const int32_t> segments);
+// The same with another mask: layers of a model share all but that.
+AttentionLayout with_mask(AttentionLayout layout, const MaskRule& mask);
 
 // Where the tokens of ring block r sit: once, or for each batch row where these differ.
 std::vector<std::vector<Run>> block_runs(const AttentionLayout& layout, int r);

@@ -26,6 +26,20 @@ enum class MaskKind {
 };
 std::string_view name_of(MaskKind kind);
 
+// The mask of one attention call, documents apart.
+struct MaskRule {
+  MaskKind kind = MaskKind::kCausal;
+  int64_t window = 0;  // of kLocalSliding and kChunk, at least 1
+  bool operator==(const MaskRule&) const = default;
+};
+
+// A mask, and how many layers of a model have it.
+struct MaskShare {
+  MaskRule mask;
+  int64_t layers = 1;
+  bool operator==(const MaskShare&) const = default;
+};
+
 // Packed documents: rows see each other only if their segment ids are equal and not 0. Id 0 is
 // padding, which sees nothing and is seen by nothing.
 struct BlockRows {
