@@ -148,7 +148,7 @@ void print_summary(const AttentionCommand& command, const RunConfig& config,
   fmt::print("{}attention: B {} S {} H {} K {} D {}, {}, {}, {}; {} in {:.3g} s -> {}\n",
              describe_notes(config), problem.batch, problem.length, problem.query_heads,
              problem.kv_heads, problem.head_size, describe(config.parallel),
-             name_of(config.model.mask), name_of(config.model.data_type),
+             name_of(config.model.masks.front().kind), name_of(config.model.data_type),
              problem.dout ? "forward and backward" : "forward", result.seconds, command.output);
 }
 

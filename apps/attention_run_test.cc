@@ -168,7 +168,7 @@ TEST(WorkImbalance, BalancedPlacementsShareTheWork) {
         config_of({"context_parallel_strategy=ring", "ici_context_parallelism=4", balance, order});
     AttentionProblem problem = make_check_cases(config).front().problem;
     problem.length = 4096;
-    return work_balance(attention_layout(config, problem), {}).total;
+    return work_balance(attention_layout(config, problem), {}, mask_shares(config.model)).total;
   };
   EXPECT_NEAR(imbalance("context_parallel_load_balance=true", "run_name=x"), 1, 1e-3);
   EXPECT_NEAR(imbalance("context_parallel_load_balance=false", "run_name=x"), 1.75, 1e-3);

@@ -93,8 +93,8 @@ JsonLine json_line(const Measured& m, const Figures& figures, bool is_mpi) {
       .add("engine", is_mpi ? "mpi" : "threads")
       .add("isa", name_of(isa_in_use()))
       .add("dtype", name_of(model.data_type))
-      .add("mask", name_of(model.mask))
-      .add("window", model.window)
+      .add("mask", name_of(model.masks.front().kind))
+      .add("window", model.masks.front().window)
       .add("documents", m.row.segments.empty() ? int64_t{1} : m.row.segments.back())
       .add("length", m.row.length)
       .add("heads", model.query_heads)
@@ -196,8 +196,8 @@ void print_start(const BenchAttentionCommand& command, const RunConfig& config,
       "{}attention, forward and backward: B 1 H {} K {} D {}, {}, {}{}{}; ranks are {}; kernels: "
       "{}; {} {}, rows by turns; random data\n",
       describe_notes(config), model.query_heads, model.kv_heads, model.head_size,
-      name_of(model.data_type), name_of(model.mask),
-      model.window > 0 ? fmt::format(" {}", model.window) : "",
+      name_of(model.data_type), name_of(model.masks.front().kind),
+      model.masks.front().window > 0 ? fmt::format(" {}", model.masks.front().window) : "",
       command.documents > 1 ? fmt::format(", {} documents", command.documents) : "",
       ranks.is_mpi() ? "processes" : "threads", name_of(isa_in_use()), command.repeats,
       command.repeats == 1 ? "repeat" : "repeats");

@@ -88,7 +88,7 @@ std::vector<BenchAttentionRow> bench_attention_rows(const BenchAttentionCommand&
     }
     row.segments = random_documents(length, command.documents);
     rows.push_back(std::move(row));
-    return rows.back().config.model.mask;
+    return rows.back().config.model.masks.front().kind;
   };
   bool has_layouts = false;
   for (const int64_t length : command.lengths) {

@@ -110,7 +110,8 @@ TEST(BenchAttention, WorkIsCountedInVisiblePairs) {
       double pairs = 0;
       for (int64_t q = 0; q < 67; ++q) {
         for (int64_t k = 0; k < 67; ++k) {
-          if (ids.empty() || ids[q] == ids[k]) pairs += visible(model.mask, model.window, q, k);
+          if (ids.empty() || ids[q] == ids[k])
+            pairs += visible(model.masks[0].kind, model.masks[0].window, q, k);
         }
       }
       for (const BenchAttentionRow& row : rows) {

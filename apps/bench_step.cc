@@ -68,10 +68,13 @@ RunConfig make_config(const BenchStepCommand& command, const BenchLayout& layout
 std::vector<Cell> make_cells(const BenchStepCommand& command, int64_t processes) {
   refuse_layout_keys(command.key_values, "step", {"steps", "metrics_file", "run_name"});
   const int ranks = ranks_of(command, processes);
-  // Any layout tells the mask.
-  const MaskKind mask = make_config(command, {Strategy::kRing, ranks, 1},
-                                    command.lengths.empty() ? 0 : command.lengths[0])
-                            .model.mask;
+  // Any layout tells the masks. Layouts are those of full attention only where all layers are full.
+  const ModelConfig model = make_config(command, {Strategy::kRing, ranks, 1},
+                                        command.lengths.empty() ? 0 : command.lengths[0])
+                                .model;
+  const bool is_full = std::ranges::all_of(
+      model.masks, [](const MaskRule& mask) { return mask.kind == MaskKind::kFull; });
+  const MaskKind mask = is_full ? MaskKind::kFull : MaskKind::kCausal;
   std::vector<int64_t> lengths = command.lengths;
   if (lengths.empty()) lengths = {0};
   std::vector<Cell> cells;
@@ -125,7 +128,7 @@ JsonLine json_line(const Cell& cell, int repeats) {
       .add("length", cell.length())
       .add("rows", cell.config.data.global_batch_rows)
       .add("dtype", name_of(model.data_type))
-      .add("mask", name_of(model.mask))
+      .add("mask", describe_masks(model))
       .add("isa", name_of(isa_in_use()))
       .add("repeats", repeats)
       .add("steps", static_cast<int64_t>(cell.seconds.size()))
@@ -171,7 +174,7 @@ void measure(const BenchStepCommand& command, std::vector<Cell>& cells, const Be
         "which are {}; kernels: {}\n",
         describe_notes(config), command.repeats, command.steps, config.model.name,
         readable_count(parameter_count(config.model)), name_of(config.model.data_type),
-        name_of(config.model.mask), config.parallel.ranks(),
+        describe_masks(config.model), config.parallel.ranks(),
         ranks.is_mpi() ? "processes" : "threads", name_of(isa_in_use()));
     std::fflush(stdout);
   }

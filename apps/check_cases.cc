@@ -87,6 +87,10 @@ CheckCase make_case(std::string name, const RunConfig& config, int64_t length) {
   problem.key = random_tensor(2, config.model.data_type);
   problem.value = random_tensor(3, config.model.data_type);
   problem.dout = random_tensor(4, config.model.data_type);
+  if (config.model.attention_sink) {
+    problem.sinks.resize(problem.query_heads);
+    random_tensor(5, config.model.data_type)(0, problem.sinks);
+  }
   return made;
 }
 
@@ -124,8 +128,9 @@ DenseAttentionOutput dense(const CheckCase& check_case) {
     if (!problem.segments.empty()) {
       row.segments = std::span(problem.segments).subspan(b * problem.length, problem.length);
     }
-    row.kind = model.mask;
-    row.window = model.window;
+    row.sinks = problem.sinks;
+    row.kind = model.masks.front().kind;
+    row.window = model.masks.front().window;
     row.scale = double{attention_scale(check_case.config, problem.head_size)};
     row.soft_cap = double{model.attention_soft_cap};
     const DenseAttentionOutput got = dense_attention(row);
@@ -134,6 +139,8 @@ DenseAttentionOutput dense(const CheckCase& check_case) {
     append(got.dq, all.dq);
     append(got.dk, all.dk);
     append(got.dv, all.dv);
+    all.dsinks.resize(problem.sinks.size());
+    for (size_t h = 0; h < all.dsinks.size(); ++h) all.dsinks[h] += got.dsinks[h];
   }
   return all;
 }
@@ -209,6 +216,7 @@ void compare(const CheckCase& check_case, const AttentionResult& got, Group& alo
     result.dquery = worst_error(got.dquery, expected.dq, kFloat32Tolerance);
     result.dkey = worst_error(got.dkey, expected.dk, kFloat32Tolerance);
     result.dvalue = worst_error(got.dvalue, expected.dv, kFloat32Tolerance);
+    result.dsinks = worst_error(got.dsinks, expected.dsinks, kFloat32Tolerance);
     return;
   }
   result.lse = worst_error(got.lse, expected.lse, kBfloat16LseTolerance);
@@ -219,6 +227,9 @@ void compare(const CheckCase& check_case, const AttentionResult& got, Group& alo
   result.dquery = bfloat16_error(got.dquery, one.dquery, expected.dq, rows);
   result.dkey = bfloat16_error(got.dkey, one.dkey, expected.dk, rows);
   result.dvalue = bfloat16_error(got.dvalue, one.dvalue, expected.dv, rows);
+  if (!expected.dsinks.empty()) {
+    result.dsinks = bfloat16_error(got.dsinks, one.dsinks, expected.dsinks, expected.dsinks.size());
+  }
 }
 
 }  // namespace
@@ -229,14 +240,17 @@ std::vector<CheckCase> make_check_cases(const RunConfig& config) {
   const auto add = [&](const char* name, int64_t length_of_case) -> CheckCase& {
     return cases.emplace_back(make_case(name, config, length_of_case));
   };
-  const auto add_mask = [&](const char* name, MaskKind kind, int64_t window) {
+  const auto add_mask = [&](const char* name, MaskKind kind, int64_t window) -> CheckCase& {
     CheckCase& made = add(name, length);
-    made.config.model.mask = kind;
-    made.config.model.window = window;
+    made.config.model.masks = {{kind, window}};
+    return made;
   };
-  add("as configured", length);
-  CheckCase& packed = add("packed documents", length);
-  packed.problem.segments = packed_segments(packed.problem.batch, length);
+  const std::vector<MaskShare> masks = mask_shares(config.model);
+  for (const MaskShare& share : masks) {
+    add_mask("as configured", share.mask.kind, share.mask.window);
+    CheckCase& packed = add_mask("packed documents", share.mask.kind, share.mask.window);
+    packed.problem.segments = packed_segments(packed.problem.batch, length);
+  }
   add_mask("causal", MaskKind::kCausal, 0);
   add_mask("full", MaskKind::kFull, 0);
   add_mask("sliding window", MaskKind::kLocalSliding, length / 5 + 1);
@@ -244,18 +258,20 @@ std::vector<CheckCase> make_check_cases(const RunConfig& config) {
   add("soft cap", length).config.model.attention_soft_cap = 2;
   add("uneven length", uneven_length(length, context_ranks(config)));
   add("few tokens", std::max(1, context_ranks(config) - 1));
-  // The first case said it already.
-  const MaskKind mask = config.model.mask;
+  // The first cases said it already.
   std::erase_if(cases, [&](const CheckCase& made) {
-    return (mask == MaskKind::kCausal && made.name == "causal") ||
-           (mask == MaskKind::kFull && made.name == "full");
+    return (made.name == "causal" || made.name == "full") &&
+           std::ranges::any_of(masks, [&](const MaskShare& share) {
+             return share.mask == made.config.model.masks.front();
+           });
   });
   return cases;
 }
 
 bool CheckResult::ok() const {
   // Each on its own: a comparison with NaN is false, a maximum may lose it.
-  return fault.empty() && out <= 1 && lse <= 1 && dquery <= 1 && dkey <= 1 && dvalue <= 1;
+  return fault.empty() && out <= 1 && lse <= 1 && dquery <= 1 && dkey <= 1 && dvalue <= 1 &&
+         dsinks <= 1;
 }
 
 CheckResult run_check_case(const CheckCase& check_case, Group& world, Group& alone) {
@@ -272,9 +288,10 @@ CheckResult run_check_case(const CheckCase& check_case, Group& world, Group& alo
   return result;
 }
 
-WorkBalance work_balance(const AttentionLayout& layout, std::span<const int32_t> segments) {
-  const RingWork work = count_ring_work(row_placements(layout.placement, layout.batch, segments),
-                                        segments, layout.kind, layout.window);
+WorkBalance work_balance(const AttentionLayout& layout, std::span<const int32_t> segments,
+                         std::span<const MaskShare> masks) {
+  const LayeredWork work =
+      count_layered_work(row_placements(layout.placement, layout.batch, segments), segments, masks);
   const double heads = layout.heads.query_imbalance();
   return {work.imbalance() * heads, work.step_imbalance() * heads};
 }

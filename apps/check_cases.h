@@ -13,18 +13,20 @@ namespace odyssey {
 
 struct CheckCase {
   std::string name;
-  RunConfig config;  // layout, data type and scale as given; the mask of the case
+  RunConfig config;  // layout, data type and scale as given; the one mask of the case
   AttentionProblem problem;
 };
 
-// With the head counts and head size of the configuration, and one batch row for each rank slice of
-// the batch. The length is max_target_length or less: short enough for dense fp64 on one core.
+// With the head counts, head size and sinks of the configuration, each of its masks, and one batch
+// row for each rank slice of the batch. The length is max_target_length or less: short enough for
+// dense fp64 on one core.
 std::vector<CheckCase> make_check_cases(const RunConfig& config);
 
 struct CheckResult {
   std::string fault;  // of the schedule; then nothing was run
   // The worst error of each tensor in units of what is allowed: 1 is the limit.
   double out = 0, lse = 0, dquery = 0, dkey = 0, dvalue = 0;
+  double dsinks = 0;  // where there are sinks
   bool ok() const;
 };
 
@@ -50,8 +52,9 @@ CheckResult run_check_case(const CheckCase& check_case, Group& world, Group& alo
 struct WorkBalance {
   double total = 1, by_hop = 1;
 };
-// segments [B, S], or empty: one document a row.
-WorkBalance work_balance(const AttentionLayout& layout, std::span<const int32_t> segments);
+// segments [B, S], or empty: one document a row. masks: of all layers of a model.
+WorkBalance work_balance(const AttentionLayout& layout, std::span<const int32_t> segments,
+                         std::span<const MaskShare> masks);
 
 // Segment ids [B, S] of full rows of 20 documents of mixed lengths (a log-normal distribution).
 std::vector<int32_t> mixed_documents(int64_t batch, int64_t length);

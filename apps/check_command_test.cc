@@ -32,6 +32,22 @@ TEST(CheckCommand, ProvesALayout) {
   }
 }
 
+// Every mask of the layers, and sinks with their gradient; bytes and balance are those of all
+// layers.
+TEST(CheckCommand, ProvesTheMasksOfAllLayers) {
+  const std::string words =
+      "check configs/tiny.yml max_target_length=256 sliding_window_size=9 attention_sink=true "
+      "base_num_decoder_layers=3 attention_pattern=";
+  const ProgramResult result = run_program(words + "[local_sliding,local_sliding,global]");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("one forward and backward of a mean layer"));
+  EXPECT_THAT(result.out, testing::ContainsRegex("as configured  .*256  local_sliding.*ok"));
+  EXPECT_THAT(result.out, testing::ContainsRegex("as configured  .*256  causal.*ok"));
+  EXPECT_THAT(result.out, testing::ContainsRegex("packed documents.*256  causal.*ok"));
+  EXPECT_THAT(result.out, HasSubstr("dvalue  dsinks\n"));
+  EXPECT_THAT(result.out, testing::Not(HasSubstr("FAILED")));
+}
+
 TEST(CheckCommand, SaysHowWellTheWorkIsShared) {
   EXPECT_THAT(run_program("check configs/tiny.yml").out, HasSubstr("busiest rank 1.00 x the mean"));
   EXPECT_THAT(run_program("check configs/tiny.yml context_parallel_load_balance=false "

@@ -18,6 +18,17 @@ std::string_view name_of(DataType type) {
   return type == DataType::kFloat32 ? "float32" : "bfloat16";
 }
 
+std::string describe_masks(const ModelConfig& model) {
+  const std::vector<MaskShare> shares = mask_shares(model);
+  if (shares.size() == 1) return std::string(name_of(shares[0].mask.kind));
+  std::string text;
+  for (const MaskShare& share : shares) {
+    text +=
+        fmt::format("{}{} x {}", text.empty() ? "" : ", ", share.layers, name_of(share.mask.kind));
+  }
+  return text;
+}
+
 std::string describe(const ParallelConfig& parallel) {
   std::string text{name_of(parallel.strategy)};
   if (parallel.strategy == Strategy::kUsp) {

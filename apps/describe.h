@@ -12,6 +12,8 @@ namespace odyssey {
 std::string_view name_of(DataType type);
 
 // "usp: ring 4 x ulysses 2, dual_chunk_swap, 8 ranks"; data and fsdp where they are not 1.
+// "causal", or "13 x local_sliding, 13 x causal": layers that have the mask.
+std::string describe_masks(const ModelConfig& model);
 std::string describe(const ParallelConfig& parallel);
 
 // One line each, with line ends: "note: ..." for the notes, and the keys that have no effect here.

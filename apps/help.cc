@@ -69,9 +69,10 @@ Usage: odyssey check [CONFIG.yml] [key=value ...] [options]
   key=value   replaces a value of the file; odyssey keys lists all keys
 
 First proves the schedule: every visible pair of query and key exactly once, and no rank waits for
-ever. Then runs attention forward and backward on random numbers, with packed documents, sliding
-window, chunks, soft cap and lengths that do not divide, and compares every result with dense
-attention in fp64. Sequences are short: at most 512 tokens or so. Exit code 1 if a case fails.
+ever. Then runs attention forward and backward on random numbers, with the masks of all layers,
+packed documents, sliding window, chunks, soft cap and lengths that do not divide, with sinks where
+the model has them, and compares every result with dense attention in fp64. Sequences are short: at
+most 512 tokens or so. Exit code 1 if a case fails.
 
 Example:
   odyssey check configs/tiny.yml ici_context_parallelism=2 \

@@ -147,10 +147,12 @@ std::string start_block(const RunConfig& config, const StartReport& report) {
   const DataConfig& data = config.data;
   std::string text = describe_notes(config);
   if (!config.run_name.empty()) text += fmt::format("run: {}\n", config.run_name);
-  text += fmt::format("model: {}, {} parameters (E {} F {} L {} V {} H {} K {} D {}), {}\n",
+  const bool has_masks = mask_shares(model).size() > 1;
+  text += fmt::format("model: {}, {} parameters (E {} F {} L {} V {} H {} K {} D {}), {}{}\n",
                       model.name, readable_count(report.parameters), model.embedding, model.mlp,
                       model.layers, model.vocabulary, model.query_heads, model.kv_heads,
-                      model.head_size, name_of(model.data_type));
+                      model.head_size, name_of(model.data_type),
+                      has_masks ? "; layers: " + describe_masks(model) : "");
   text += fmt::format("layout: {}\n", report.layout);
   text += fmt::format("data: {}\n", report.dataset);
   if (config.parallel.ring_size > 1) {
@@ -167,8 +169,8 @@ std::string start_block(const RunConfig& config, const StartReport& report) {
   text += fmt::format("machine: {} {}, {} OpenMP {} each, kernels: {}\n", report.ranks,
                       report.ranks == 1 ? "rank" : "ranks", report.threads_per_rank,
                       report.threads_per_rank == 1 ? "thread" : "threads", report.isa);
-  text += fmt::format("memory: {} held; attention of one layer sends {} a step and rank",
-                      readable_bytes(report.bytes_held),
+  text += fmt::format("memory: {} held; attention of {} layer sends {} a step and rank",
+                      readable_bytes(report.bytes_held), has_masks ? "a mean" : "one",
                       readable_bytes(report.attention_bytes_per_layer));
   if (report.attention_bytes_saved_per_layer > 0) {
     text += fmt::format(", {} less than whole blocks",

@@ -96,8 +96,11 @@ std::vector<Key> attention_keys() {
       only({"autoselected", "flash", "dot_product"},
            "All three mean the same exact attention here.",
            choice("attention", "autoselected", {}, "MaxText's choice of kernel")),
-      only({"false"}, "Sinks are not built for training.",
-           flag("attention_sink", "false", "one learned extra key a head")),
+      make_key(KeyType::kList, "attention_pattern", "[]",
+               "Odyssey's own: masks of the layers, repeated, such as [local_sliding,global]; []: "
+               "attention_type for all"),
+      flag("attention_sink", "false",
+           "a learned logit of each query head joins every softmax (gpt-oss)"),
       only({"false"}, "Sparse attention is not built.",
            flag("use_indexer", "false", "sparse attention by a learned index")),
       only({"false"}, "Sparse attention is not built.",

@@ -55,11 +55,16 @@ struct Refused {
 };
 
 constexpr const char* kExperts = "it has experts";
-constexpr const char* kGemma2 = "it alternates window and global layers and caps its logits";
-constexpr const char* kGemma3 = "it alternates window and global layers";
-constexpr const char* kGptOss = "it has experts, attention sinks and alternating windows";
-constexpr const char* kOlmo3 = "it mixes window and global layers";
-constexpr const char* kLlama4 = "it has experts and layers of chunked attention";
+constexpr const char* kGemma2 =
+    "it has norms behind attention and MLP, and a cap on its output logits";
+constexpr const char* kGemma3 =
+    "it has norms behind attention and MLP, and window layers with a RoPE of their own";
+constexpr const char* kGemma4 = "its global layers have other heads than its window layers";
+constexpr const char* kGptOss =
+    "it has experts, a bias on the attention output and yarn scaling of RoPE";
+constexpr const char* kOlmo3 =
+    "its norms stand behind attention and MLP only, and it has yarn scaling of RoPE";
+constexpr const char* kLlama4 = "it has experts and layers without RoPE";
 constexpr const char* kDeepseek = "it has experts and latent attention";
 constexpr const char* kHybrid = "it has experts and layers of linear attention";
 constexpr const char* kGpt3 = "it has learned positions and biases";
@@ -78,7 +83,7 @@ constexpr Refused kRefused[] = {
     {"gemma3-4b", kGemma3},
     {"gemma3-12b", kGemma3},
     {"gemma3-27b", kGemma3},
-    {"gemma4-31b", kGemma3},
+    {"gemma4-31b", kGemma4},
     {"gpt-oss-20b", kGptOss},
     {"gpt-oss-120b", kGptOss},
     {"olmo3-7b", kOlmo3},
@@ -159,7 +164,7 @@ std::vector<PresetEntry> model_preset(std::string_view model_name, std::string_v
   const std::string what = fmt::format("{}model_name", where);
   for (const Refused& refused : kRefused) {
     if (model_name == refused.name) {
-      throw user_error(what, "a dense model", model_name,
+      throw user_error(what, "a model that is built", model_name,
                        fmt::format("This model is not built: {}. Take one of the families llama2, "
                                    "llama3, mistral, qwen2.5, qwen3 (dense) or gemma.",
                                    refused.reason));

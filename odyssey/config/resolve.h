@@ -17,12 +17,13 @@ struct RowShape {
   bool several_documents = false;  // rows are packed
 };
 
-// Axes, strategy and placement. Adds to `notes` what the user should know.
+// Axes, strategy and placement, from the masks of all layers. Adds to `notes` what the user should
+// know.
 ParallelConfig resolve_parallel(const Settings& settings, const ModelConfig& model,
                                 const RowShape& row, int64_t available_ranks,
                                 std::vector<std::string>& notes);
 
-// Fills in data type, mask, window, cap and scale: what an attention call needs beside shapes.
+// Fills in data type, masks, cap and scale: what an attention call needs beside shapes.
 void resolve_attention(const Settings& settings, ModelConfig& model,
                        std::vector<std::string>& notes);
 

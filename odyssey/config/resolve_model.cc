@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string_view>
+
 #include <fmt/core.h>
 
 #include "odyssey/base/error.h"
@@ -7,38 +10,90 @@
 namespace odyssey {
 namespace {
 
-int64_t required_window(const Settings& settings, const char* key) {
+int64_t required_window(const Settings& settings, const char* key, const std::string& asked) {
   const int64_t window = settings.integer(key);
   if (window < 1) {
-    throw user_error(
-        settings.label(key),
-        fmt::format("at least 1 with attention_type={}", settings.text("attention_type")),
-        fmt::format("{}", window), fmt::format("Give {} a size in tokens.", key));
+    throw user_error(settings.label(key), fmt::format("at least 1 with {}", asked),
+                     fmt::format("{}", window), fmt::format("Give {} a size in tokens.", key));
   }
   return window;
 }
 
-// A size that no mask uses is not dropped in silence.
-void note_unused_window(const Settings& settings, const char* key, MaskKind mask, MaskKind user,
-                        std::vector<std::string>& notes) {
-  if (mask == user || settings.integer(key) == 0) return;
-  notes.push_back(fmt::format("{}={} changes nothing with attention_type={}", key,
-                              settings.integer(key), settings.text("attention_type")));
+// asked: "attention_type=chunk", or the pattern that the word stands in.
+MaskRule mask_of_word(const Settings& settings, std::string_view word, const std::string& asked) {
+  if (word == "local_sliding") {
+    return {MaskKind::kLocalSliding, required_window(settings, "sliding_window_size", asked)};
+  }
+  if (word == "chunk") {
+    return {MaskKind::kChunk, required_window(settings, "chunk_attn_window_size", asked)};
+  }
+  return {word == "full" ? MaskKind::kFull : MaskKind::kCausal, 0};
 }
 
-void resolve_mask(const Settings& settings, ModelConfig& model, std::vector<std::string>& notes) {
-  const std::string& word = settings.text("attention_type");
-  if (word == "local_sliding") {
-    model.mask = MaskKind::kLocalSliding;
-    model.window = required_window(settings, "sliding_window_size");
-  } else if (word == "chunk") {
-    model.mask = MaskKind::kChunk;
-    model.window = required_window(settings, "chunk_attn_window_size");
-  } else {
-    model.mask = word == "full" ? MaskKind::kFull : MaskKind::kCausal;
+// A size that no mask uses is not dropped in silence.
+void note_unused_window(const Settings& settings, const char* key, MaskKind user,
+                        const ModelConfig& model, const std::string& asked,
+                        std::vector<std::string>& notes) {
+  if (settings.integer(key) == 0) return;
+  for (const MaskRule& mask : model.masks) {
+    if (mask.kind == user) return;
   }
-  note_unused_window(settings, "sliding_window_size", model.mask, MaskKind::kLocalSliding, notes);
-  note_unused_window(settings, "chunk_attn_window_size", model.mask, MaskKind::kChunk, notes);
+  notes.push_back(fmt::format("{}={} changes nothing with {}", key, settings.integer(key), asked));
+}
+
+// The words of "[local_sliding,global]"; none of "[]".
+std::vector<std::string_view> words_of(std::string_view list) {
+  std::vector<std::string_view> words;
+  list = list.substr(1, list.size() - 2);
+  while (!list.empty()) {
+    const size_t end = std::min(list.find(','), list.size());
+    words.push_back(list.substr(0, end));
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return words;
+}
+
+void check_pattern(const Settings& settings, const std::vector<std::string_view>& words) {
+  const char* key = "attention_pattern";
+  const std::string& list = settings.text(key);
+  for (const std::string_view word : words) {
+    const bool known =
+        word == "global" || word == "local_sliding" || word == "chunk" || word == "full";
+    if (known) continue;
+    throw user_error(settings.label(key), "a list of global, local_sliding, chunk or full", list,
+                     "Give the mask of each layer, such as [local_sliding,global]; the list is "
+                     "repeated over the layers.");
+  }
+  const int64_t layers = settings.integer("base_num_decoder_layers");
+  if (static_cast<int64_t>(words.size()) > layers) {
+    throw user_error(settings.label(key),
+                     fmt::format("at most base_num_decoder_layers={} masks", layers), list,
+                     "Give no masks that no layer has, or more layers.");
+  }
+  if (settings.text("attention_type") != "global") {
+    throw user_error(settings.label("attention_type"),
+                     fmt::format("global with attention_pattern={}", list),
+                     settings.text("attention_type"),
+                     "The pattern says the mask of every layer: give one of the two.");
+  }
+}
+
+void resolve_masks(const Settings& settings, ModelConfig& model, std::vector<std::string>& notes) {
+  const std::string& list = settings.text("attention_pattern");
+  std::vector<std::string_view> words = words_of(list);
+  std::string asked = fmt::format("attention_pattern={}", list);
+  if (words.empty()) {
+    words = {settings.text("attention_type")};
+    asked = fmt::format("attention_type={}", words[0]);
+  } else {
+    check_pattern(settings, words);
+  }
+  model.masks.clear();
+  for (const std::string_view word : words) {
+    model.masks.push_back(mask_of_word(settings, word, asked));
+  }
+  note_unused_window(settings, "sliding_window_size", MaskKind::kLocalSliding, model, asked, notes);
+  note_unused_window(settings, "chunk_attn_window_size", MaskKind::kChunk, model, asked, notes);
 }
 
 RopeScaling resolve_rope_scaling(const Settings& settings) {
@@ -67,7 +122,7 @@ void resolve_attention(const Settings& settings, ModelConfig& model,
   model.attention_soft_cap =
       static_cast<float>(settings.optional_real("attn_logits_soft_cap").value_or(0));
   model.attention_scale = static_cast<float>(settings.optional_real("attention_scale").value_or(0));
-  resolve_mask(settings, model, notes);
+  resolve_masks(settings, model, notes);
 }
 
 void resolve_model(const Settings& settings, ModelConfig& model) {
@@ -99,6 +154,29 @@ void resolve_model(const Settings& settings, ModelConfig& model) {
   model.tied_head = settings.flag("logits_via_embedding");
   model.scale_embedding = settings.flag("scale_embedding");
   model.norm_adds_one = settings.flag("norm_adds_one");
+  model.attention_sink = settings.flag("attention_sink");
+}
+
+std::vector<MaskShare> mask_shares(const ModelConfig& model) {
+  std::vector<MaskShare> shares;
+  const auto count = static_cast<int64_t>(model.masks.size());
+  for (int64_t i = 0; i < std::min(count, model.layers); ++i) {
+    // Layers i, i + count, ...
+    const int64_t layers = (model.layers - i + count - 1) / count;
+    const auto same = std::ranges::find(shares, model.masks[i], &MaskShare::mask);
+    if (same != shares.end()) {
+      same->layers += layers;
+    } else {
+      shares.push_back({model.masks[i], layers});
+    }
+  }
+  return shares;
+}
+
+int64_t mask_index(const ModelConfig& model, int64_t layer) {
+  const std::vector<MaskShare> shares = mask_shares(model);
+  const MaskRule& mask = model.masks[layer % static_cast<int64_t>(model.masks.size())];
+  return std::ranges::find(shares, mask, &MaskShare::mask) - shares.begin();
 }
 
 int64_t parameter_count(const ModelConfig& model) {
@@ -110,6 +188,7 @@ int64_t parameter_count(const ModelConfig& model) {
                   + 2 * model.embedding;                  // two norms
   if (model.qkv_bias) layer += queries + 2 * keys;
   if (model.qk_norm) layer += 2 * model.head_size;
+  if (model.attention_sink) layer += model.query_heads;
   const int64_t heads = model.tied_head ? 1 : 2;
   return model.layers * layer + heads * model.vocabulary * model.embedding + model.embedding;
 }

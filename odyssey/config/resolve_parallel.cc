@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 
 #include <fmt/core.h>
@@ -128,16 +129,22 @@ void split_context(const Settings& settings, const Sizes& sizes, ParallelConfig&
                           settings.text("context_parallel_outer") == "all_gather";
 }
 
-// Even for rows of many documents: docs/strategies.md has the counts.
-PlacementKind packed_placement(MaskKind mask) {
-  const bool has_window = mask == MaskKind::kLocalSliding || mask == MaskKind::kChunk;
-  return has_window ? PlacementKind::kStriped : PlacementKind::kPerDocument;
+// Even for rows of many documents: docs/strategies.md has the counts. Where only some layers have
+// windows, the others have nearly all the work.
+PlacementKind packed_placement(const ModelConfig& model) {
+  const auto has_window = [](const MaskRule& mask) {
+    return mask.kind == MaskKind::kLocalSliding || mask.kind == MaskKind::kChunk;
+  };
+  return std::ranges::all_of(model.masks, has_window) ? PlacementKind::kStriped
+                                                      : PlacementKind::kPerDocument;
 }
 
 PlacementKind choose_placement(const Settings& settings, const ParallelConfig& parallel,
                                const ModelConfig& model, const RowShape& row,
                                std::vector<std::string>& notes) {
   const bool wants_balance = settings.flag("context_parallel_load_balance");
+  const bool is_full = std::ranges::all_of(
+      model.masks, [](const MaskRule& mask) { return mask.kind == MaskKind::kFull; });
   const std::string& order = settings.text("context_parallel_reorder_strategy");
   // A default, or a base.yml that repeats it, is no wish.
   const bool is_explicit = wants_balance && (settings.at("context_parallel_load_balance").source ==
@@ -147,7 +154,7 @@ PlacementKind choose_placement(const Settings& settings, const ParallelConfig& p
     notes.emplace_back(
         "ulysses keeps the placement contiguous: every rank has equal work already, so "
         "context_parallel_load_balance and context_parallel_reorder_strategy change nothing");
-  } else if (model.mask == MaskKind::kFull && is_explicit && order != "per_document" &&
+  } else if (is_full && is_explicit && order != "per_document" &&
              !(order == "auto" && row.several_documents)) {
     notes.emplace_back(
         "attention_type=full keeps the placement contiguous: every rank has equal work already, so "
@@ -161,11 +168,11 @@ PlacementKind choose_placement(const Settings& settings, const ParallelConfig& p
   }
   if (!wants_balance || parallel.ring_size == 1) return PlacementKind::kContiguous;
   if (order == "per_document") return PlacementKind::kPerDocument;
-  if (order == "auto" && row.several_documents) return packed_placement(model.mask);
-  if (model.mask == MaskKind::kFull) return PlacementKind::kContiguous;
+  if (order == "auto" && row.several_documents) return packed_placement(model);
+  if (is_full) return PlacementKind::kContiguous;
   if (order == "striped") return PlacementKind::kStriped;
   if (order == "dual_chunk_swap") return PlacementKind::kDualChunkSwap;
-  return cheapest_placement(row.length, parallel.ring_size, model.mask, model.window);
+  return cheapest_placement(row.length, parallel.ring_size, mask_shares(model));
 }
 
 }  // namespace

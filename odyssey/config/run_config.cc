@@ -134,17 +134,28 @@ uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-// What training and the attention call have in common.
-RunConfig make_common(const Settings& settings, const RowShape& row, int64_t available_ranks) {
-  RunConfig config;
-  resolve_attention(settings, config.model, config.notes);
+// What training and the attention call have in common, once the model is known.
+void resolve_common(const Settings& settings, const RowShape& row, int64_t available_ranks,
+                    RunConfig& config) {
   config.parallel = resolve_parallel(settings, config.model, row, available_ranks, config.notes);
   config.comm_timeout_seconds = settings.real("comm_timeout_seconds");
   config.keys_without_effect = settings.without_effect();
   config.hash = hash_of(fmt::format(
       "{}data={}\nfsdp={}\nring={}\nulysses={}\n", settings.canonical_text(), config.parallel.data,
       config.parallel.fsdp, config.parallel.ring_size, config.parallel.ulysses_size));
-  return config;
+}
+
+// Keys of a model's layers in the command line of one attention call, whose layer is its own.
+void refuse_keys_of_layers(const Settings& settings) {
+  if (settings.text("attention_pattern") != "[]") {
+    throw user_error(settings.label("attention_pattern"), "[] for one attention call",
+                     settings.text("attention_pattern"),
+                     "Give attention_type, the mask of the call.");
+  }
+  if (settings.flag("attention_sink")) {
+    throw user_error(settings.label("attention_sink"), "false for one attention call", "true",
+                     "Sinks of a call come with the input: the tensor sinks [H].");
+  }
 }
 
 }  // namespace
@@ -154,8 +165,10 @@ RunConfig resolve_run(const Settings& settings, int64_t available_ranks) {
   const RowShape row = {
       settings.integer("max_target_length"),
       settings.flag("packing") && (is_text || settings.integer("max_segments_per_seq") >= 2)};
-  RunConfig config = make_common(settings, row, available_ranks);
+  RunConfig config;
+  resolve_attention(settings, config.model, config.notes);
   resolve_model(settings, config.model);
+  resolve_common(settings, row, available_ranks, config);
   config.data = resolve_data(settings, config.parallel);
   config.optimizer = resolve_optimizer(settings);
   config.optimizer.qk_clip_threshold = resolve_qk_clip(settings, config.model, config.notes);
@@ -176,7 +189,13 @@ RunConfig make_run_config(const std::string& yml_path, std::span<const std::stri
 }
 
 RunConfig make_attention_config(std::span<const std::string> key_values, int64_t available_ranks) {
-  return make_common(make_settings("", key_values, false), {}, available_ranks);
+  const Settings settings = make_settings("", key_values, false);
+  refuse_keys_of_layers(settings);
+  RunConfig config;
+  resolve_attention(settings, config.model, config.notes);
+  config.model.layers = 1;
+  resolve_common(settings, {}, available_ranks, config);
+  return config;
 }
 
 }  // namespace odyssey

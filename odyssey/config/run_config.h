@@ -41,9 +41,16 @@ struct ModelConfig {
   DataType data_type = DataType::kBfloat16;
   float attention_soft_cap = 0;  // 0: none
   float attention_scale = 0;     // 0: 1/sqrt(D)
-  MaskKind mask = MaskKind::kCausal;
-  int64_t window = 0;  // of sliding and chunk masks
+  // Layer l has masks[l mod their number]; one for all layers, or a pattern such as gemma2's.
+  std::vector<MaskRule> masks = {MaskRule{}};
+  bool attention_sink = false;  // a learned logit of each query head joins every softmax (gpt-oss)
 };
+
+// The different masks of the layers, each with its number of layers, in the order of their first
+// layer.
+std::vector<MaskShare> mask_shares(const ModelConfig& model);
+// Which of mask_shares a layer has.
+int64_t mask_index(const ModelConfig& model, int64_t layer);
 
 // The rank layout. P = ring_size * ulysses_size.
 struct ParallelConfig {
@@ -106,7 +113,8 @@ RunConfig make_run_config(const std::string& yml_path, std::span<const std::stri
                           int64_t available_ranks);
 
 // For `odyssey attention`: layout, mask, scale, cap and data type only. Shapes come with the
-// tensors, so nothing about model, batch or data set is asked or refused, and those fields stay 0.
+// tensors, so nothing about model, batch or data set is asked or refused, and those fields stay 0;
+// the one layer has the one mask.
 RunConfig make_attention_config(std::span<const std::string> key_values, int64_t available_ranks);
 
 // Weights of the model.

@@ -80,7 +80,7 @@ TEST(RunConfig, HasMaxTextsDefaults) {
     EXPECT_EQ(config.data.sequence_length, 2048);
     EXPECT_EQ(config.steps, 150001);
     EXPECT_EQ(config.model.embedding, 2048);
-    EXPECT_EQ(config.model.mask, MaskKind::kCausal);
+    EXPECT_THAT(config.model.masks, ElementsAre(MaskRule{MaskKind::kCausal, 0}));
     EXPECT_EQ(config.model.attention_scale, 0);
     EXPECT_EQ(config.optimizer.beta2, 0.95);
     EXPECT_THAT(config.notes, IsEmpty());
@@ -264,12 +264,49 @@ TEST(Attention, ReadsMaskCapAndScale) {
   const ModelConfig model = configure({"attention_type=chunk", "chunk_attn_window_size=64",
                                        "attn_logits_soft_cap=50", "attention_scale=0.25"})
                                 .model;
-  EXPECT_EQ(model.mask, MaskKind::kChunk);
-  EXPECT_EQ(model.window, 64);
+  EXPECT_THAT(model.masks, ElementsAre(MaskRule{MaskKind::kChunk, 64}));
   EXPECT_EQ(model.attention_soft_cap, 50);
   EXPECT_EQ(model.attention_scale, 0.25f);
   EXPECT_THAT(configure({"sliding_window_size=8"}).notes,
               ElementsAre("sliding_window_size=8 changes nothing with attention_type=global"));
+}
+
+TEST(Attention, LayersRepeatThePattern) {
+  const RunConfig config =
+      configure({"attention_pattern=[\"local_sliding\", local_sliding, global, chunk, global]",
+                 "sliding_window_size=8", "chunk_attn_window_size=16", "attention_sink=true",
+                 "base_num_decoder_layers=12"});
+  const ModelConfig& model = config.model;
+  const MaskRule window{MaskKind::kLocalSliding, 8}, chunk{MaskKind::kChunk, 16}, causal;
+  EXPECT_THAT(model.masks, ElementsAre(window, window, causal, chunk, causal));
+  // Layers 0 1 5 6 10 11; 2 4 7 9; 3 8.
+  EXPECT_THAT(mask_shares(model),
+              ElementsAre(MaskShare{window, 6}, MaskShare{causal, 4}, MaskShare{chunk, 2}));
+  const int64_t expected[] = {0, 0, 1, 2, 1, 0, 0, 1, 2, 1, 0, 0};
+  for (int64_t layer = 0; layer < 12; ++layer) {
+    EXPECT_EQ(mask_index(model, layer), expected[layer]) << layer;
+  }
+  EXPECT_TRUE(model.attention_sink);
+  EXPECT_THAT(config.notes, ElementsAre());
+  // One sink a head and layer.
+  const ModelConfig plain = configure({"base_num_decoder_layers=12"}).model;
+  EXPECT_EQ(parameter_count(model), parameter_count(plain) + 12 * 16);
+  EXPECT_THAT(mask_shares(plain), ElementsAre(MaskShare{causal, 12}));
+}
+
+TEST(Attention, OnePlacementServesTheMasksOfAllLayers) {
+  const auto placement = [](std::vector<std::string> words) {
+    words.insert(words.end(), {"context_parallel_strategy=ring", "ici_context_parallelism=8",
+                               "sliding_window_size=1024", "max_target_length=262144",
+                               "per_device_batch_size=0.125"});
+    return make_run_config("", words, 8).parallel.placement;
+  };
+  EXPECT_EQ(placement({"attention_type=local_sliding"}), PlacementKind::kContiguous);
+  EXPECT_EQ(placement({"attention_pattern=[local_sliding,global]"}), PlacementKind::kDualChunkSwap);
+  const std::string packed = "max_segments_per_seq=9";
+  EXPECT_EQ(placement({"attention_type=local_sliding", packed}), PlacementKind::kStriped);
+  EXPECT_EQ(placement({"attention_pattern=[local_sliding,global]", packed}),
+            PlacementKind::kPerDocument);
 }
 
 TEST(Attention, AsksNothingAboutModelBatchOrData) {

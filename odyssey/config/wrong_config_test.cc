@@ -308,9 +308,27 @@ TEST(WrongConfig, WhatIsNotBuilt) {
        0,
        "attention_type: expected global, local_sliding, chunk or full, got mla. Masks that are "
        "built: global (causal), local_sliding, chunk and full."},
-      {{"attention_sink=true"},
+      {{"attention_pattern=local_sliding,global"},
        0,
-       "attention_sink: expected false, got true. Sinks are not built for training."},
+       "attention_pattern: expected a list such as [a,b], got local_sliding,global. The default is "
+       "[]."},
+      {{"attention_pattern=[local_sliding,mla]", "sliding_window_size=8"},
+       0,
+       "attention_pattern: expected a list of global, local_sliding, chunk or full, got "
+       "[local_sliding,mla]. Give the mask of each layer, such as [local_sliding,global]; the list "
+       "is repeated over the layers."},
+      {{"attention_pattern=[global,full,global]", "base_num_decoder_layers=2"},
+       0,
+       "attention_pattern: expected at most base_num_decoder_layers=2 masks, got "
+       "[global,full,global]. Give no masks that no layer has, or more layers."},
+      {{"attention_pattern=[chunk,global]", "attention_type=full", "chunk_attn_window_size=8"},
+       0,
+       "attention_type: expected global with attention_pattern=[chunk,global], got full. The "
+       "pattern says the mask of every layer: give one of the two."},
+      {{"attention_pattern=[global,local_sliding]"},
+       0,
+       "sliding_window_size: expected at least 1 with attention_pattern=[global,local_sliding], "
+       "got 0. Give sliding_window_size a size in tokens."},
       {{"use_qk_clip=true", "use_qk_norm=true"},
        0,
        "use_qk_clip: expected false with use_qk_norm=true, got true. The norm of queries and keys "
@@ -362,14 +380,21 @@ TEST(WrongConfig, Models) {
        "gemma-2b or gemma-7b."},
       {{"model_name=mixtral-8x7b"},
        0,
-       "model_name: expected a dense model, got mixtral-8x7b. This model is not built: it has "
+       "model_name: expected a model that is built, got mixtral-8x7b. This model is not built: it "
+       "has "
        "experts. Take one of the families llama2, llama3, mistral, qwen2.5, qwen3 (dense) or "
        "gemma."},
       {{"model_name=gemma2-9b"},
        0,
-       "model_name: expected a dense model, got gemma2-9b. This model is not built: it alternates "
-       "window and global layers and caps its logits. Take one of the families llama2, llama3, "
+       "model_name: expected a model that is built, got gemma2-9b. This model is not built: it has "
+       "norms behind attention and MLP, and a cap on its output logits. Take one of the families "
+       "llama2, llama3, "
        "mistral, qwen2.5, qwen3 (dense) or gemma."},
+      {{"model_name=gpt-oss-20b"},
+       0,
+       "model_name: expected a model that is built, got gpt-oss-20b. This model is not built: it "
+       "has experts, a bias on the attention output and yarn scaling of RoPE. Take one of the "
+       "families llama2, llama3, mistral, qwen2.5, qwen3 (dense) or gemma."},
       {{"model_name="},
        0,
        "model_name: expected default or a known model, got nothing. Known models: llama2-7b, "

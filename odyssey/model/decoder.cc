@@ -26,11 +26,18 @@ int64_t chunk_rows(const RunConfig& config, int64_t n) {
   return std::max<int64_t>(1, std::min(by_tiles, by_memory));
 }
 
+std::vector<MaskRule> distinct_masks(const ModelConfig& model) {
+  std::vector<MaskRule> masks;
+  for (const MaskShare& share : mask_shares(model)) masks.push_back(share.mask);
+  return masks;
+}
+
 ParallelAttentionOptions attention_options(const ModelConfig& model) {
   ParallelAttentionOptions options;
   options.scale = model.attention_scale != 0 ? model.attention_scale
                                              : 1 / std::sqrt(static_cast<float>(model.head_size));
   options.soft_cap = model.attention_soft_cap;
+  options.masks = distinct_masks(model);
   return options;
 }
 
@@ -53,12 +60,10 @@ AttentionLayout attention_layout(const RunConfig& config, int64_t batch) {
   layout.batch = batch;
   layout.head_size = config.model.head_size;
   layout.element_bytes = config.model.data_type == DataType::kBfloat16 ? 2 : 4;
-  layout.kind = config.model.mask;
-  layout.window = config.model.window;
   // Text without packing is padded.
   layout.segmented = config.data.type == DatasetType::kText ||
                      (config.data.packing && config.data.max_segments_per_row >= 2);
-  return layout;
+  return with_mask(layout, config.model.masks.front());
 }
 
 template <class T>
@@ -93,7 +98,7 @@ int64_t Decoder<T>::activation_bytes(const RunConfig& config) {
                                        config.model.vocabulary),
                DecoderLayer<T>::product_scratch_bytes(config.model, n));
   return stream + logits + products + DecoderLayer<T>::bytes(config.model, batch, rows) +
-         ParallelAttention<T>::workspace_bytes(layout);
+         ParallelAttention<T>::workspace_bytes(layout, distinct_masks(config.model));
 }
 
 template <class T>
@@ -178,12 +183,14 @@ LossSum Decoder<T>::forward_backward(const LocalBatch& batch) {
   attention_.set_segments(batch.segments);
   embed(batch);
   for (int64_t layer = 0; layer < config_.model.layers; ++layer) {
+    attention_.use_mask(mask_index(config_.model, layer));
     layer_.forward(groups[layer + 1], parameters_.gather(layer + 1), batch.positions,
                    layer_input(layer), layer_input(layer + 1));
     note_max_logits(layer);
   }
   const LossSum sum = head(batch);
   for (int64_t layer = config_.model.layers - 1; layer >= 0; --layer) {
+    attention_.use_mask(mask_index(config_.model, layer));
     layer_.backward(groups[layer + 1], parameters_.gather(layer + 1), batch.positions,
                     layer_input(layer), View<T, 2>(d_.data(), {n(), config_.model.embedding}),
                     parameters_.gradient_room(layer + 1));

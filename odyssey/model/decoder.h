@@ -16,7 +16,8 @@
 
 namespace odyssey {
 
-// The attention layout that a configuration asks for, for `batch` rows on each batch slice.
+// The attention layout that a configuration asks for, for `batch` rows on each batch slice, with
+// the mask of the first layer.
 AttentionLayout attention_layout(const RunConfig& config, int64_t batch);
 // Rows of the batch on each of the data x fsdp slices.
 int64_t batch_rows_of_slice(const RunConfig& config);
@@ -40,6 +41,7 @@ class Decoder {
   Decoder(const RunConfig& config, Mesh& mesh);
 
   ShardedParameters<T>& parameters() { return parameters_; }
+  // With the mask of the first layer; the others differ in nothing but that.
   const AttentionLayout& layout() const { return layout_; }
 
   // Adds the gradient of the *sum* of the losses to the gradient shards of parameters().

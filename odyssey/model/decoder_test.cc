@@ -180,13 +180,38 @@ TEST(Decoder, GemmaGradientsAreThoseOfFiniteDifferences) {
 
 TEST(Decoder, WindowChunkAndScaleReachTheAttention) {
   RunConfig config = tiny();
-  config.model.mask = MaskKind::kLocalSliding;
-  config.model.window = 4;
+  config.model.masks = {{MaskKind::kLocalSliding, 4}};
   config.model.attention_scale = 0.7f;
   expect_gradients(config);
-  config.model.mask = MaskKind::kChunk;
-  config.model.window = 5;
+  config.model.masks = {{MaskKind::kChunk, 5}};
   expect_gradients(config);
+}
+
+// As gpt-oss: windows and causal layers in turn, with sinks; the third layer has its own mask too.
+TEST(Decoder, AlternatingMasksAndSinksHaveTheGradientsOfFiniteDifferences) {
+  RunConfig config = tiny();
+  config.model.layers = 3;
+  config.model.masks = {
+      {MaskKind::kLocalSliding, 4}, {MaskKind::kCausal, 0}, {MaskKind::kChunk, 5}};
+  config.model.attention_sink = true;
+  expect_gradients(config);
+}
+
+// Each mask and the sinks matter: a layer that took another's would not pass the test above.
+TEST(Decoder, MasksOfLayersAndSinksChangeTheLoss) {
+  RunConfig config = tiny();
+  const auto loss = [&] { return run(config, 2, 2, false, PlacementKind::kStriped).loss.loss; };
+  std::vector<double> losses;
+  const MaskRule window{MaskKind::kLocalSliding, 2}, causal;
+  for (bool sinks : {false, true}) {
+    config.model.attention_sink = sinks;
+    for (const std::vector<MaskRule>& masks : std::vector<std::vector<MaskRule>>{
+             {causal}, {window}, {causal, window}, {window, causal}}) {
+      config.model.masks = masks;
+      for (double other : losses) EXPECT_GT(std::abs(loss() - other), 1e-3);
+      losses.push_back(loss());
+    }
+  }
 }
 
 TEST(Decoder, ChunksOfTheHeadChangeNothingButRounding) {
@@ -206,6 +231,7 @@ TEST(Parameters, CountMatchesTheConfiguration) {
     config.model.qk_norm = true;
     config.model.qkv_bias = true;
     config.model.tied_head = tied;
+    config.model.attention_sink = tied;
     EXPECT_EQ(parameter_total(parameter_groups(config.model)), parameter_count(config.model));
   }
 }

@@ -112,12 +112,14 @@ class DenseDecoder {
     return y;
   }
 
-  bool sees(int64_t i, int64_t j) const {
+  // layer counts from 1: it is the layer's parameter group.
+  bool sees(int64_t layer, int64_t i, int64_t j) const {
     if (row_.segments[i] != row_.segments[j] || row_.segments[i] == 0) return false;
-    if (c_.mask == MaskKind::kFull) return true;
+    const MaskRule& mask = c_.masks[(layer - 1) % static_cast<int64_t>(c_.masks.size())];
+    if (mask.kind == MaskKind::kFull) return true;
     if (j > i) return false;
-    if (c_.mask == MaskKind::kLocalSliding) return i - j < c_.window;
-    if (c_.mask == MaskKind::kChunk) return i / c_.window == j / c_.window;
+    if (mask.kind == MaskKind::kLocalSliding) return i - j < mask.window;
+    if (mask.kind == MaskKind::kChunk) return i / mask.window == j / mask.window;
     return true;
   }
 
@@ -133,19 +135,19 @@ class DenseDecoder {
         k.push_back(head(qkv[t], H + g, t, layer, "key_norm"));
         v.push_back(head(qkv[t], H + K + g, t, layer, nullptr));
       }
-      for (int64_t i = 0; i < length; ++i) attend(h, i, q[i], k, v, out[i]);
+      for (int64_t i = 0; i < length; ++i) attend(layer, h, i, q[i], k, v, out[i]);
     }
     return out;
   }
 
-  void attend(int64_t h, int64_t i, const std::vector<double>& q, const Matrix& k, const Matrix& v,
-              std::vector<double>& out) const {
+  void attend(int64_t layer, int64_t h, int64_t i, const std::vector<double>& q, const Matrix& k,
+              const Matrix& v, std::vector<double>& out) const {
     const double scale = c_.attention_scale != 0 ? double{c_.attention_scale}
                                                  : 1 / std::sqrt(static_cast<double>(c_.head_size));
     std::vector<double> p(k.size());
-    double total = 0;
+    double total = c_.attention_sink ? std::exp(vector(layer, kSinks)[h]) : 0;
     for (size_t j = 0; j < k.size(); ++j) {
-      if (!sees(i, static_cast<int64_t>(j))) continue;
+      if (!sees(layer, i, static_cast<int64_t>(j))) continue;
       double s = 0;
       for (size_t d = 0; d < q.size(); ++d) s += q[d] * k[j][d];
       s *= scale;

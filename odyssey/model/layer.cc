@@ -94,6 +94,23 @@ NormRope<T> DecoderLayer<T>::norm_rope(const ParameterGroup& group, std::span<co
   return {vector_of(group, weights, name), norm_options(config_), positions, frequencies_};
 }
 
+template <class T>
+void DecoderLayer<T>::use_sinks(const ParameterGroup& group, std::span<const T> weights) {
+  if (!config_.attention_sink) return;
+  std::vector<float> sinks(config_.query_heads);
+  convert<T, float>(vector_of(group, weights, kSinks), sinks);
+  attention_.use_sinks(sinks);
+}
+
+// Each rank has the part of its heads and of the rows of its ring block.
+template <class T>
+void DecoderLayer<T>::backward_sinks(const ParameterGroup& group, std::span<float> gradient) const {
+  if (!config_.attention_sink) return;
+  const std::vector<float> mine = attention_.dsinks();
+  const std::span<float> all = zeroed_vector(group, gradient, kSinks);
+  std::copy(mine.begin(), mine.end(), all.begin() + attention_.first_head());
+}
+
 // middle = attention(norm(x)) W_o^T; forward_mlp adds x.
 template <class T>
 void DecoderLayer<T>::forward_attention(const ParameterGroup& group, std::span<const T> weights,
@@ -114,6 +131,7 @@ void DecoderLayer<T>::forward_attention(const ParameterGroup& group, std::span<c
   } else {
     rope<T>(heads(qkv_, 0, H + K), positions, frequencies_, /*inverse=*/false);
   }
+  use_sinks(group, weights);
   attention_.forward(batched_heads(qkv_, 0, H), batched_heads(qkv_, H, H + K),
                      batched_heads(projected, H + K, H + 2 * K),
                      View<T, 4>(attention_out_.data(), {batch_, rows_, H, D}));
@@ -194,6 +212,7 @@ void DecoderLayer<T>::backward_attention(const ParameterGroup& group, std::span<
   attention_.backward(View<const T, 4>(d_attention_.data(), {batch_, rows_, H, D}),
                       batched_heads(d_qkv_, 0, H), batched_heads(d_qkv_, H, H + K),
                       batched_heads(d_qkv_, H + K, H + 2 * K));
+  backward_sinks(group, gradient);
   // forward: rope turns q and k; turning back is the gradient
   if (config_.qk_norm) {
     rms_norm_rope_backward<T>(heads(d_qkv_, 0, H), heads(qkv_raw_, 0, H),

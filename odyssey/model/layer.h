@@ -22,6 +22,7 @@ class DecoderLayer {
   DecoderLayer(const ModelConfig& config, int64_t batch, int64_t rows,
                ParallelAttention<T>& attention);
 
+  // The mask is the one that the attention uses at the time.
   // y = layer(x). x, y: [N, E], not the same; weights: the gathered group of the layer; positions:
   // [N] for RoPE.
   void forward(const ParameterGroup& group, std::span<const T> weights,
@@ -37,11 +38,13 @@ class DecoderLayer {
   static int64_t product_scratch_bytes(const ModelConfig& config, int64_t n);
 
  private:
+  void use_sinks(const ParameterGroup& group, std::span<const T> weights);
   void forward_attention(const ParameterGroup& group, std::span<const T> weights,
                          std::span<const int32_t> positions, View<const T, 2> x);
   void forward_mlp(const ParameterGroup& group, std::span<const T> weights, View<const T, 2> x);
   void backward_mlp(const ParameterGroup& group, std::span<const T> weights, View<T, 2> d,
                     std::span<float> gradient);
+  void backward_sinks(const ParameterGroup& group, std::span<float> gradient) const;
   void backward_attention(const ParameterGroup& group, std::span<const T> weights,
                           std::span<const int32_t> positions, View<const T, 2> x, View<T, 2> d,
                           std::span<float> gradient);

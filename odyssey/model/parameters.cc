@@ -50,6 +50,8 @@ ParameterGroup layer_group(const ModelConfig& c, int64_t layer) {
     group.vector("query_norm", c.head_size, norm);
     group.vector("key_norm", c.head_size, norm);
   }
+  // A logit of 0 beside scores of variance about 1: each key and the sink weigh alike.
+  if (c.attention_sink) group.vector(kSinks, c.query_heads, 0);
   group.matrix("attention_output", c.embedding, c.query_heads * c.head_size,
                depth * fan_in(c.query_heads * c.head_size));
   group.vector("post_attention_norm", c.embedding, norm);

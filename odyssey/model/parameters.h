@@ -23,6 +23,9 @@ struct ParameterTensor {
   int64_t size() const { return rows * columns; }
 };
 
+// The name of the sinks, which weight decay leaves alone.
+inline constexpr const char* kSinks = "attention_sinks";
+
 struct ParameterGroup {
   std::string name;
   std::vector<ParameterTensor> tensors;
@@ -49,8 +52,8 @@ std::span<E> vector_of(const ParameterGroup& group, std::span<E> values, std::st
 // L + 1; the final norm then lies with the embedding.
 //   embedding: embedding [V, E]
 //   layer:     input_norm [E], query_key_value [(H+2K)D, E] (+ _bias), query_norm, key_norm [D]
-//   (qwen3),
-//              attention_output [E, H D], post_attention_norm [E], gate_up [2F, E], down [E, F]
+//              (qwen3), attention_sinks [H] (gpt-oss), attention_output [E, H D],
+//              post_attention_norm [E], gate_up [2F, E], down [E, F]
 //   head:      final_norm [E], head [V, E]
 std::vector<ParameterGroup> parameter_groups(const ModelConfig& config);
 int64_t parameter_total(const std::vector<ParameterGroup>& groups);

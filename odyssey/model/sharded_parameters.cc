@@ -82,6 +82,21 @@ int64_t ShardedParameters<T>::shard_begin(int64_t g) const {
 }
 
 template <class T>
+std::vector<ShardRange> ShardedParameters<T>::ranges_of(std::string_view tensor_name) const {
+  std::vector<ShardRange> ranges;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g].has(tensor_name)) continue;
+    const ParameterTensor& tensor = groups_[g].tensor(tensor_name);
+    const int64_t first = shard_begin(static_cast<int64_t>(g));
+    const int64_t count = counts_[g][mesh_.shard().rank()];
+    const int64_t begin = std::clamp<int64_t>(tensor.offset - first, 0, count);
+    const int64_t end = std::clamp<int64_t>(tensor.offset + tensor.size() - first, 0, count);
+    if (begin < end) ranges.push_back({offsets_[g] + begin, offsets_[g] + end});
+  }
+  return ranges;
+}
+
+template <class T>
 std::span<const T> ShardedParameters<T>::gather(int64_t g) {
   // A rank alone has all of them, and in fp32 in the right type.
   if constexpr (std::is_same_v<T, float>) {

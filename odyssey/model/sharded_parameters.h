@@ -6,6 +6,7 @@
 // group. Source: Rajbhandari et al., "ZeRO", arXiv 1910.02054, stage 3.
 #pragma once
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "odyssey/base/buffer.h"
@@ -13,6 +14,11 @@
 #include "odyssey/model/parameters.h"
 
 namespace odyssey {
+
+// Elements [begin, end) of a rank's shard.
+struct ShardRange {
+  int64_t begin = 0, end = 0;
+};
 
 template <class T>
 class ShardedParameters {
@@ -48,6 +54,9 @@ class ShardedParameters {
   // group.
   std::span<float> weights_of(int64_t g) { return shard(weights_, g); }
   int64_t shard_begin(int64_t g) const;
+
+  // Where the values of all tensors of that name lie in weights(), ascending and not empty.
+  std::vector<ShardRange> ranges_of(std::string_view tensor_name) const;
 
   // Bytes of one rank for a model cut over `shards` ranks.
   static int64_t bytes_of_rank(const std::vector<ParameterGroup>& groups, int shards);

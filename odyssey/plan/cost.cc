@@ -39,11 +39,13 @@ class Estimator {
         calibration_(job.calibration),
         counts_(counts),
         scope_(scope),
+        mask_(&counts.masks.front()),
         routes_(route(job.hardware, job.config.run.parallel)),
         traits_(traits()) {}
 
-  CallParts call_parts() const {
-    const TransferCounts& t = counts_.transfers;
+  CallParts call_parts(const MaskCounts& mask) {
+    mask_ = &mask;
+    const TransferCounts& t = mask_->transfers;
     const bool ring = run_.parallel.ring_size > 1 && !run_.parallel.outer_gather;
     CallParts parts;
     parts.tile = forward_seconds(1);
@@ -66,11 +68,13 @@ class Estimator {
   Cost estimate() {
     const bool whole = scope_ == Scope::kStep;
     if (whole) add("linear", linear());
-    add_attention();
+    for_each_mask([&] { add_attention(); });
     if (whole) add_weights();
-    if (run_.parallel.ring_size > 1 && run_.parallel.outer_gather) add_gather();
-    if (run_.parallel.ring_size > 1 && !run_.parallel.outer_gather) add_ring();
-    if (run_.parallel.ulysses_size > 1) add("head exchange", layers() * head_exchange());
+    for_each_mask([&] {
+      if (run_.parallel.ring_size > 1 && run_.parallel.outer_gather) add_gather();
+      if (run_.parallel.ring_size > 1 && !run_.parallel.outer_gather) add_ring();
+      if (run_.parallel.ulysses_size > 1) add("head exchange", masked_layers() * head_exchange());
+    });
     for (CostItem& item : cost_.items) item.seconds *= micro_batches();
     if (whole) add("fixed", calibration_.fixed_seconds);
     add_findings();
@@ -79,9 +83,26 @@ class Estimator {
   }
 
  private:
-  void add(std::string_view name, double seconds) { cost_.items.push_back({name, seconds}); }
+  // Layers of several masks add to one item.
+  void add(std::string_view name, double seconds) {
+    const auto item = std::ranges::find(cost_.items, name, &CostItem::name);
+    if (item != cost_.items.end()) {
+      item->seconds += seconds;
+    } else {
+      cost_.items.push_back({name, seconds});
+    }
+  }
+
+  template <class Add>
+  void for_each_mask(const Add& add_items) {
+    for (const MaskCounts& mask : counts_.masks) {
+      mask_ = &mask;
+      add_items();
+    }
+  }
 
   double layers() const { return real(model_.layers); }
+  double masked_layers() const { return real(mask_->share.layers); }
   double micro_batches() const { return real(run_.data.gradient_accumulation_steps); }
   double element_bytes() const { return model_.data_type == DataType::kFloat32 ? 4 : 2; }
   double flops_per_second() const {
@@ -102,7 +123,7 @@ class Estimator {
 
   // The kernel threads three dq accumulators through its steps, unless a block has too few keys.
   bool has_staged_dq() const {
-    return config_.kernel.dq_reduction_steps == 3 && counts_.backward.key_tiles > 3;
+    return config_.kernel.dq_reduction_steps == 3 && mask_->backward.key_tiles > 3;
   }
 
   KernelTraits traits() const {
@@ -158,11 +179,11 @@ class Estimator {
     return operations / (core * calibration_.attention_efficiency) +
            calibration_.tile_overhead_seconds;
   }
-  double forward_tile() const { return tile_seconds(counts_.forward, 2); }
-  double backward_tile() const { return tile_seconds(counts_.backward, 5); }
+  double forward_tile() const { return tile_seconds(mask_->forward, 2); }
+  double backward_tile() const { return tile_seconds(mask_->backward, 5); }
   // A hidden tile of a static grid: no products, but q and dout are loaded and a zero dq written.
   double idle_tile() const {
-    const double bytes = real(counts_.backward.tile.queries * model_.head_size) *
+    const double bytes = real(mask_->backward.tile.queries * model_.head_size) *
                          (2 * element_bytes() + (traits_.dq_partials ? 4 : 0));
     return calibration_.tile_overhead_seconds + memory_seconds(bytes);
   }
@@ -175,21 +196,22 @@ class Estimator {
   }
 
   void add_attention() {
-    const TileCounts &forward = counts_.forward, &backward = counts_.backward;
-    add("attention forward", layers() * forward_runs() * forward_seconds(forward.sum_of_most()));
+    const TileCounts &forward = mask_->forward, &backward = mask_->backward;
+    add("attention forward",
+        masked_layers() * forward_runs() * forward_seconds(forward.sum_of_most()));
     add("attention backward",
-        layers() * backward_runs() * backward_seconds(backward.sum_of_most()));
+        masked_layers() * backward_runs() * backward_seconds(backward.sum_of_most()));
     const int64_t grid = backward.grid() * static_cast<int64_t>(backward.most.size());
     if (traits_.static_backward_grid) {
       const int64_t idle = (grid - backward.sum_of_most()) * counts_.head_rows;
-      add("hidden tiles",
-          layers() * backward_runs() * real(idle) * idle_tile() / real(traits_.backward_cores));
+      add("hidden tiles", masked_layers() * backward_runs() * real(idle) * idle_tile() /
+                              real(traits_.backward_cores));
     }
     if (hardware_.kind == MachineKind::kTpu) {
       const int64_t partials = traits_.dq_partials ? grid : 3 * backward.query_tiles;
       const double bytes =
           real(partials * counts_.head_rows * backward.tile.queries * model_.head_size) * 4;
-      add("dq partial sums", layers() * backward_runs() * memory_seconds(bytes));
+      add("dq partial sums", masked_layers() * backward_runs() * memory_seconds(bytes));
     }
   }
 
@@ -208,11 +230,11 @@ class Estimator {
 
   // K and V of all ranks: gathered in forward, again in backward, dK and dV summed and scattered.
   void add_gather() {
-    const TransferCounts& t = counts_.transfers;
+    const TransferCounts& t = mask_->transfers;
     const double bytes = input_runs() * real(t.gather) * element_bytes() +
                          backward_runs() * real(t.reduce) * traits_.gradient_bytes;
-    add("kv gather", layers() * collective_seconds(bytes, routes_.gather));
-    add("kv layout", layers() * (input_runs() + backward_runs()) * layout_seconds());
+    add("kv gather", masked_layers() * collective_seconds(bytes, routes_.gather));
+    add("kv layout", masked_layers() * (input_runs() + backward_runs()) * layout_seconds());
   }
   // Gathered K and V pass through memory.
   double layout_seconds() const {
@@ -229,36 +251,36 @@ class Estimator {
   double merge_forward() const { return memory_seconds(traits_.merge_forward * ring_queries()); }
 
   void add_ring() {
-    const TransferCounts& t = counts_.transfers;
+    const TransferCounts& t = mask_->transfers;
     const double kv =
         2 * real(counts_.ring_block_tokens * model_.head_size * counts_.rows * counts_.kv_heads);
     const double merge_backward =
         memory_seconds(traits_.merge_backward * ring_queries() + traits_.merge_backward_kv * kv);
     const double steps = real(run_.parallel.ring_size);
-    add("ring merge",
-        layers() * steps * (forward_runs() * merge_forward() + backward_runs() * merge_backward));
-    add("ring step",
-        layers() * steps * (forward_runs() + backward_runs()) * calibration_.ring_step_seconds);
+    add("ring merge", masked_layers() * steps *
+                          (forward_runs() * merge_forward() + backward_runs() * merge_backward));
+    add("ring step", masked_layers() * steps * (forward_runs() + backward_runs()) *
+                         calibration_.ring_step_seconds);
 
     // A hop that takes longer than the work it hides behind. Neighbours talk at full speed.
     const double hop = real(t.hop) * element_bytes() / routes_.neighbour;
     const double gradient_hop = hop + real(t.gradient_hop) * 4 / routes_.neighbour;
     double exposed = 0;
-    for (size_t step = 0; step < counts_.forward.most.size(); ++step) {
+    for (size_t step = 0; step < mask_->forward.most.size(); ++step) {
       const bool sends = static_cast<int64_t>(step) < t.hops;
       const bool sends_gradient = static_cast<int64_t>(step) < t.gradient_hops;
-      const double forward = forward_seconds(counts_.forward.most[step]) + merge_forward();
-      const double backward = backward_seconds(counts_.backward.most[step]) + merge_backward;
+      const double forward = forward_seconds(mask_->forward.most[step]) + merge_forward();
+      const double backward = backward_seconds(mask_->backward.most[step]) + merge_backward;
       if (sends) exposed += forward_runs() * std::max(0.0, hop - forward);
       if (sends_gradient) exposed += backward_runs() * std::max(0.0, gradient_hop - backward);
     }
-    add("ring exposed", layers() * exposed);
+    add("ring exposed", masked_layers() * exposed);
   }
 
   // q, k and v in and out back, as often as forward runs; then dout in, and dq, dk and dv back.
   // Where only the attention is kept, q, k and v come again for the backward kernel.
   double head_exchange() const {
-    const TransferCounts& t = counts_.transfers;
+    const TransferCounts& t = mask_->transfers;
     const double forward =
         input_runs() * real(t.exchange_in) + forward_runs() * real(t.exchange_out);
     const double backward = real(t.exchange_gradient_in) + real(t.exchange_gradient_out);
@@ -277,8 +299,16 @@ class Estimator {
       cost_.findings.push_back(
           fmt::format("dq_reduction_steps=3 changes nothing: a block has {} key tiles, and needs "
                       "more than 3",
-                      counts_.backward.key_tiles));
+                      mask_->backward.key_tiles));
     }
+  }
+
+  // Of a row and head.
+  double formula_pairs(const MaskCounts& mask) const {
+    const double square = std::pow(real(run_.data.sequence_length), 2);
+    if (mask.share.mask.kind == MaskKind::kFull) return square;
+    if (mask.share.mask.kind == MaskKind::kCausal) return square / 2;
+    return real(mask.total_pairs);
   }
 
   // MaxText's formula: 6 operations a weight and token, causal attention halved, nothing twice.
@@ -290,12 +320,11 @@ class Estimator {
     const double tokens =
         real(run_.data.sequence_length * run_.data.global_batch_rows) / real(counts_.ranks);
     const double linear = 6 * tokens * (layers() * layer + e * real(model_.vocabulary));
-    const double causal = model_.mask == MaskKind::kFull ? 1 : 2;
-    const double pairs = model_.mask == MaskKind::kFull || model_.mask == MaskKind::kCausal
-                             ? std::pow(real(run_.data.sequence_length), 2) / causal
-                             : real(counts_.total_pairs);
+    double pairs = 0;  // of all layers
+    for (const MaskCounts& mask : counts_.masks)
+      pairs += formula_pairs(mask) * real(mask.share.layers);
     const double attention =
-        12 * pairs * queries * layers() * real(run_.data.global_batch_rows) / real(counts_.ranks);
+        12 * pairs * queries * real(run_.data.global_batch_rows) / real(counts_.ranks);
     return micro_batches() * (linear + attention) / kTera;
   }
 
@@ -306,6 +335,7 @@ class Estimator {
   const Calibration& calibration_;
   const Counts& counts_;
   Scope scope_;
+  const MaskCounts* mask_;  // of the layers at hand
   Routes routes_;
   KernelTraits traits_;
   Cost cost_;
@@ -325,8 +355,8 @@ double Cost::seconds(std::string_view name) const {
   return sum;
 }
 
-CallParts call_parts(const Job& job, const Counts& counts) {
-  return Estimator(job, counts, Scope::kAttentionForward).call_parts();
+CallParts call_parts(const Job& job, const Counts& counts, const MaskCounts& mask) {
+  return Estimator(job, counts, Scope::kAttentionForward).call_parts(mask);
 }
 
 Cost estimate(const Job& job, const Counts& counts, Scope scope) {

@@ -31,7 +31,7 @@ enum class Scope { kStep, kAttention, kAttentionForward };
 // `counts` = count(job), which is the slow part: a search may price one count often.
 Cost estimate(const Job& job, const Counts& counts, Scope scope = Scope::kStep);
 
-// What one forward attention call of one layer is made of, for drawing it: seconds.
+// What one forward attention call of one layer of that mask is made of, for drawing it: seconds.
 struct CallParts {
   double tile = 0;                      // one active tile of every head and row of a rank
   double merge = 0, step = 0, hop = 0;  // of one ring step; the hop runs beside tiles and merge
@@ -39,6 +39,6 @@ struct CallParts {
   double gather = 0;  // K and V of all ranks, and their passes through memory
   int64_t hops = 0;   // ring steps with a hop
 };
-CallParts call_parts(const Job& job, const Counts& counts);
+CallParts call_parts(const Job& job, const Counts& counts, const MaskCounts& mask);
 
 }  // namespace odyssey

@@ -174,10 +174,10 @@ TEST(Counts, SizesOfTheLargestRank) {
   EXPECT_EQ(counts.kv_heads, 2);
   EXPECT_EQ(counts.ring_block_tokens, 4096);
   EXPECT_EQ(counts.rank_tokens, 1024);
-  EXPECT_EQ(counts.total_pairs, int64_t{65536} * 65537 / 2);
+  EXPECT_EQ(counts.masks[0].total_pairs, int64_t{65536} * 65537 / 2);
   EXPECT_EQ(counts.parameters, 8030261248);
-  EXPECT_EQ(counts.forward.query_tiles, 8);
-  EXPECT_EQ(counts.forward.most.size(), 16u);
+  EXPECT_EQ(counts.masks[0].forward.query_tiles, 8);
+  EXPECT_EQ(counts.masks[0].forward.most.size(), 16u);
 }
 
 TEST(Cost, ItemsAddUpToTheStep) {
@@ -286,7 +286,7 @@ TEST(Cost, SearchesOverLargeMachinesAreQuickEnoughToBeRunHere) {
     words.push_back("ici_context_usp_ulysses_parallelism=" + std::to_string(ulysses));
     const Job job = make_job("", words);
     const Counts counts = count(job);
-    EXPECT_EQ(counts.total_pairs, int64_t{1048576} * 1048577 / 2);
+    EXPECT_EQ(counts.masks[0].total_pairs, int64_t{1048576} * 1048577 / 2);
     EXPECT_GT(estimate(job, counts).step_seconds(), 0);
   }
 }
@@ -337,6 +337,39 @@ TEST(Memory, IsThatOfKnownRuns) {
   EXPECT_NEAR(gib("all_gather", 262144), 38, 1);
   EXPECT_NEAR(gib("all_gather", 524288), 137, 2);
   EXPECT_LT(gib("ring", 524288), 22);
+}
+
+// Every item of a model of 2 window layers to 1 causal one is the mean of those of uniform models.
+TEST(Cost, LayersOfSeveralMasksAddUp) {
+  for (const char* hardware : {"tpu-v5p-64", "cpu-cluster-16"}) {
+    for (const char* strategy : {"ring", "all_gather"}) {
+      const auto cost_of = [&](const std::string& masks) {
+        std::vector<std::string> words = {fmt::format("hardware={}", hardware),
+                                          "base_num_decoder_layers=12",
+                                          "sliding_window_size=1024",
+                                          "max_target_length=65536",
+                                          "per_device_batch_size=0.125",
+                                          "ici_fsdp_parallelism=-1",
+                                          "ici_context_parallelism=8",
+                                          fmt::format("context_parallel_strategy={}", strategy),
+                                          masks,
+                                          "context_parallel_reorder_strategy=striped"};
+        const Job job = make_job("", words);
+        return estimate(job, count(job));
+      };
+      const Cost window = cost_of("attention_type=local_sliding");
+      const Cost causal = cost_of("attention_type=global");
+      const Cost mixed = cost_of("attention_pattern=[local_sliding,local_sliding,global]");
+      ASSERT_EQ(mixed.items.size(), causal.items.size());
+      EXPECT_LT(window.seconds("attention forward"), causal.seconds("attention forward"));
+      for (const CostItem& item : mixed.items) {
+        const double expected = (2 * window.seconds(item.name) + causal.seconds(item.name)) / 3;
+        EXPECT_NEAR(item.seconds, expected, 1e-9 * expected) << item.name << " " << hardware;
+      }
+      const double teraflops = (2 * window.model_teraflops + causal.model_teraflops) / 3;
+      EXPECT_NEAR(mixed.model_teraflops, teraflops, 1e-9 * teraflops);
+    }
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "odyssey/base/error.h"
 #include "odyssey/schedule/step.h"
 
 namespace odyssey {
@@ -14,7 +15,7 @@ namespace {
 // Every transfer counted in 4-byte elements, so that bytes / 4 are elements whatever the type.
 constexpr int64_t kElementBytes = 4;
 
-AttentionLayout layout_of(const RunConfig& run, int64_t rows) {
+AttentionLayout layout_of(const RunConfig& run, const MaskRule& mask, int64_t rows) {
   const ParallelConfig& p = run.parallel;
   return {Placement(p.placement, run.data.sequence_length, p.ring_size, p.ulysses_size),
           HeadMap(run.model.query_heads, run.model.kv_heads, p.ulysses_size),
@@ -22,8 +23,8 @@ AttentionLayout layout_of(const RunConfig& run, int64_t rows) {
           rows,
           run.model.head_size,
           kElementBytes,
-          run.model.mask,
-          run.model.window,
+          mask.kind,
+          mask.window,
           {}};
 }
 
@@ -139,11 +140,9 @@ TileCounts count_tiles(const AttentionLayout& layout, TileSize tile) {
              : count_ring_tiles(layout.placement, layout.kind, layout.window, tile);
 }
 
-}  // namespace
-
-RingCounts count_ring(const PlanConfig& config) {
+RingCounts count_ring_of(const PlanConfig& config, const MaskRule& mask) {
   const KernelConfig& kernel = config.kernel;
-  const AttentionLayout layout = layout_of(config.run, 1);
+  const AttentionLayout layout = layout_of(config.run, mask, 1);
   const TileSize forward = {kernel.block_q, kernel.block_kv};
   const TileSize backward = {kernel.backward_block_q, kernel.backward_block_kv};
   RingCounts counts;
@@ -158,23 +157,38 @@ RingCounts count_ring(const PlanConfig& config) {
   return counts;
 }
 
-Counts count(const Job& job, const RingCounts& ring) {
+}  // namespace
+
+std::vector<RingCounts> count_ring(const PlanConfig& config) {
+  std::vector<RingCounts> counts;
+  for (const MaskShare& share : mask_shares(config.run.model)) {
+    counts.push_back(count_ring_of(config, share.mask));
+  }
+  return counts;
+}
+
+Counts count(const Job& job, const std::vector<RingCounts>& ring) {
   const RunConfig& run = job.config.run;
   const ParallelConfig& parallel = run.parallel;
   Counts counts;
-  static_cast<RingCounts&>(counts) = ring;
   counts.ranks = parallel.ranks();
   counts.sharing_ranks = counts.ranks / parallel.data;
   counts.rows = run.data.global_batch_rows / (parallel.data * parallel.fsdp);
-  const AttentionLayout layout = layout_of(run, counts.rows);
+  const std::vector<MaskShare> shares = mask_shares(run.model);
+  ODYSSEY_CHECK(ring.size() == shares.size(), "{} counts for {} masks", ring.size(), shares.size());
+  const AttentionLayout layout = layout_of(run, shares[0].mask, counts.rows);
   counts.head_rows = layout.heads.query_count(0) * counts.rows;
   for (int u = 0; u < parallel.ulysses_size; ++u) {
     take_most(counts.kv_heads, layout.heads.kv_count(u));
   }
   counts.ring_block_tokens = layout.placement.most_ring_block_rows();
   counts.rank_tokens = layout.placement.most_local_rows() * counts.rows;
-  counts.transfers =
-      job.calibration.trims_hidden_blocks ? scheduled_transfers(layout) : full_transfers(layout);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const AttentionLayout masked = with_mask(layout, shares[i].mask);
+    counts.masks.push_back({ring[i], shares[i],
+                            job.calibration.trims_hidden_blocks ? scheduled_transfers(masked)
+                                                                : full_transfers(masked)});
+  }
   counts.parameters = parameter_count(run.model);
   return counts;
 }

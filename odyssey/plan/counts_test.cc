@@ -119,7 +119,7 @@ TEST(Counts, FullTransfersAreTheScheduleOfAFullMask) {
     // The trainer sends dK and dV straight home; where they pass round with their block, the way
     // home is one hop more.
     if (expected.gradient_hops > 0) ++expected.gradient_hops;
-    expect_equal(count(job).transfers, expected, words[0]);
+    expect_equal(count(job).masks[0].transfers, expected, words[0]);
   }
 }
 
@@ -132,8 +132,8 @@ TEST(Counts, FamiliesThatTrimFollowTheSchedule) {
   for (const Words& words : kLayouts) {
     Job job = make_job("", with(kRun, words));
     job.calibration.trims_hidden_blocks = true;
-    expect_equal(count(job).transfers, most_of_schedules(layout_of(job, MaskKind::kCausal)),
-                 words[0]);
+    expect_equal(count(job).masks[0].transfers,
+                 most_of_schedules(layout_of(job, MaskKind::kCausal)), words[0]);
   }
 }
 

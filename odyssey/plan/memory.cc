@@ -57,10 +57,11 @@ PlanMemory plan_memory(const Job& job, const Counts& counts) {
     memory.attention = kv * (2 * bytes + 8) + 12 * block * real(counts.head_rows / counts.rows);
   }
   if (job.hardware.kind == MachineKind::kTpu) {
-    const bool staged = job.config.kernel.dq_reduction_steps == 3 && counts.backward.key_tiles > 3;
-    const double partials = staged ? 3 : real(counts.backward.key_tiles);
-    memory.dq_partials = partials * 4 * head *
-                         real(counts.backward.query_tiles * counts.backward.tile.queries) *
+    // The grid has the same tiles whatever the mask hides.
+    const TileCounts& backward = counts.masks.front().backward;
+    const bool staged = job.config.kernel.dq_reduction_steps == 3 && backward.key_tiles > 3;
+    const double partials = staged ? 3 : real(backward.key_tiles);
+    memory.dq_partials = partials * 4 * head * real(backward.query_tiles * backward.tile.queries) *
                          real(counts.head_rows);
   }
   return memory;

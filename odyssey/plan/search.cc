@@ -114,7 +114,10 @@ class Search {
   std::vector<PlacementKind> placements(bool has_ring) const {
     if (!has_ring) return {PlacementKind::kContiguous};
     std::vector<PlacementKind> kinds = {PlacementKind::kContiguous};
-    if (run_config().model.mask != MaskKind::kFull) {
+    const bool is_full = std::ranges::all_of(run_config().model.masks, [](const MaskRule& mask) {
+      return mask.kind == MaskKind::kFull;
+    });
+    if (!is_full) {
       kinds.insert(kinds.end(), {PlacementKind::kDualChunkSwap, PlacementKind::kStriped});
     }
     // Rows of one document are placed by it as by dual_chunk_swap.
@@ -190,7 +193,7 @@ const Counts& CountCache::of(const Job& job) {
   const auto found = counts_.find(key);
   if (found != counts_.end()) return found->second;
   const auto shared = rings_.find(ring);
-  const RingCounts& counts =
+  const std::vector<RingCounts>& counts =
       shared != rings_.end() ? shared->second : rings_[ring] = count_ring(config);
   return counts_[key] = count(job, counts);
 }

@@ -23,7 +23,7 @@ class CountCache {
  private:
   using RingKey = std::tuple<bool, int, PlacementKind>;  // gather, R
   using Key = std::tuple<RingKey, int, int64_t, int>;    // U, rows of a group, data
-  std::map<RingKey, RingCounts> rings_;
+  std::map<RingKey, std::vector<RingCounts>> rings_;
   std::map<Key, Counts> counts_;
 };
 

@@ -21,16 +21,20 @@ std::vector<int> spread(int64_t count, int most) {
 
 Timeline simulate_call(const Job& job, CountCache& cache) {
   const Counts& counts = cache.of(job);
-  const CallParts parts = call_parts(job, counts);
+  // Of layers with different masks the one with most work.
+  const MaskCounts& mask = *std::ranges::max_element(counts.masks, {}, &MaskCounts::total_pairs);
+  const CallParts parts = call_parts(job, counts, mask);
   const RunConfig& run = job.config.run;
   const ParallelConfig& p = run.parallel;
   const Placement placement(p.placement, run.data.sequence_length, p.ring_size, p.ulysses_size);
   const bool ring = p.ring_size > 1 && !p.outer_gather;
-  const auto steps = static_cast<int>(counts.forward.most.size());
+  const auto steps = static_cast<int>(mask.forward.most.size());
 
   Timeline timeline;
-  timeline.title = fmt::format("{}, {} tokens on {}: one attention call, forward",
-                               name_with_placement(p), run.data.sequence_length, job.hardware.name);
+  timeline.title = fmt::format(
+      "{}, {} tokens on {}: one attention call{}, forward", name_with_placement(p),
+      run.data.sequence_length, job.hardware.name,
+      counts.masks.size() > 1 ? fmt::format(" of a {} layer", name_of(mask.share.mask.kind)) : "");
   timeline.ring_size = p.ring_size;
   timeline.steps_of_slice = (steps + Timeline::kMostSlices - 1) / Timeline::kMostSlices;
   timeline.ranks = spread(p.ring_size, Timeline::kMostRanks);
@@ -40,14 +44,13 @@ Timeline simulate_call(const Job& job, CountCache& cache) {
   double now = timeline.exchange_in;
   for (int step = 0; step < steps; ++step) {
     const double hop = step < parts.hops ? parts.hop : 0;
-    const double slowest =
-        static_cast<double>(counts.forward.most[step]) * parts.tile + parts.merge;
+    const double slowest = static_cast<double>(mask.forward.most[step]) * parts.tile + parts.merge;
     const double end = now + parts.step + std::max(slowest, hop);
     for (size_t i = 0; i < timeline.ranks.size(); ++i) {
       const int r = timeline.ranks[i];
       const int block = ring ? (r - step + p.ring_size) % p.ring_size : kAllKeys;
-      const int64_t tiles = count_pair_tiles(placement, run.model.mask, run.model.window,
-                                             counts.forward.tile, r, block);
+      const int64_t tiles = count_pair_tiles(placement, mask.share.mask.kind,
+                                             mask.share.mask.window, mask.forward.tile, r, block);
       std::vector<TimeSlice>& mine = timeline.slices[i];
       if (step % timeline.steps_of_slice == 0) mine.push_back({now, now, 0, 0});
       mine.back().end = end;

@@ -29,20 +29,53 @@ int64_t RingWork::foreign_blocks() const {
   return blocks;
 }
 
-double RingWork::imbalance() const {
-  int64_t most = 0;
-  for (int rank = 0; rank < ring_size; ++rank) most = std::max(most, of_rank(rank));
-  return most == 0 ? 1 : static_cast<double>(most) * ring_size / static_cast<double>(all());
-}
-
-double RingWork::step_imbalance() const {
+int64_t RingWork::busiest_by_hop() const {
   int64_t busiest = 0;
   for (int hop = 0; hop < ring_size; ++hop) {
     int64_t most = 0;
     for (int rank = 0; rank < ring_size; ++rank) most = std::max(most, at(rank, hop));
     busiest += most;
   }
-  return busiest == 0 ? 1 : static_cast<double>(busiest) * ring_size / static_cast<double>(all());
+  return busiest;
+}
+
+double RingWork::imbalance() const {
+  return LayeredWork{{*this}, {1}}.imbalance();
+}
+
+double RingWork::step_imbalance() const {
+  return LayeredWork{{*this}, {1}}.step_imbalance();
+}
+
+// In doubles: pairs times layers may exceed 2^63.
+double LayeredWork::imbalance() const {
+  const int ring = works.empty() ? 1 : works[0].ring_size;
+  double most = 0, all = 0;
+  for (int rank = 0; rank < ring; ++rank) {
+    double mine = 0;
+    for (size_t i = 0; i < works.size(); ++i) {
+      mine += static_cast<double>(works[i].of_rank(rank)) * static_cast<double>(layers[i]);
+    }
+    most = std::max(most, mine);
+    all += mine;
+  }
+  return all == 0 ? 1 : most * ring / all;
+}
+
+double LayeredWork::step_imbalance() const {
+  double busiest = 0, all = 0;
+  for (size_t i = 0; i < works.size(); ++i) {
+    const auto count = static_cast<double>(layers[i]);
+    busiest += static_cast<double>(works[i].busiest_by_hop()) * count;
+    all += static_cast<double>(works[i].all()) * count;
+  }
+  return all == 0 ? 1 : busiest * works[0].ring_size / all;
+}
+
+int64_t LayeredWork::foreign_blocks() const {
+  int64_t blocks = 0;
+  for (size_t i = 0; i < works.size(); ++i) blocks += works[i].foreign_blocks() * layers[i];
+  return blocks;
 }
 
 RingWork count_ring_work(std::span<const Placement> rows, std::span<const int32_t> segments,
@@ -74,8 +107,18 @@ RingWork count_ring_work(std::span<const Placement> rows, std::span<const int32_
   return work;
 }
 
-PlacementKind cheapest_placement(int64_t sequence_length, int ring_size, MaskKind kind,
-                                 int64_t window) {
+LayeredWork count_layered_work(std::span<const Placement> rows, std::span<const int32_t> segments,
+                               std::span<const MaskShare> masks) {
+  LayeredWork work;
+  for (const MaskShare& share : masks) {
+    work.works.push_back(count_ring_work(rows, segments, share.mask.kind, share.mask.window));
+    work.layers.push_back(share.layers);
+  }
+  return work;
+}
+
+PlacementKind cheapest_placement(int64_t sequence_length, int ring_size,
+                                 std::span<const MaskShare> masks) {
   if (sequence_length == 0) return PlacementKind::kDualChunkSwap;
   constexpr int kMostRanks = 64;
   constexpr int64_t kMostTokens = 64;  // of a rank of the small row; 2 % is more than one of them
@@ -84,23 +127,33 @@ PlacementKind cheapest_placement(int64_t sequence_length, int ring_size, MaskKin
   const double part = static_cast<double>(sequence_length) / ring_size;
   const double shrink = std::min(1.0, kMostTokens / part);
   const auto length = static_cast<int64_t>(part * shrink * ring);
-  // A window of 2 still sees a neighbour, of 1 it would not.
-  const auto shrunk = static_cast<int64_t>(static_cast<double>(window) * shrink);
-  const int64_t small_window = std::min(window, std::max<int64_t>(2, shrunk));
+  const auto shrunken = [&](int64_t least) {
+    std::vector<MaskShare> small(masks.begin(), masks.end());
+    for (MaskShare& share : small) {
+      const auto shrunk = static_cast<int64_t>(static_cast<double>(share.mask.window) * shrink);
+      share.mask.window = std::min(share.mask.window, std::max(least, shrunk));
+    }
+    return small;
+  };
+  // A window of 2 still sees a neighbour, of 1 it would not. To see as many blocks as the full one
+  // does in stripes it needs a row of each; for work that would be too wide.
+  const std::vector<MaskShare> for_work = shrunken(2), for_blocks = shrunken(ring);
 
   constexpr PlacementKind kCandidates[] = {PlacementKind::kContiguous,
                                            PlacementKind::kDualChunkSwap, PlacementKind::kStriped};
-  std::vector<RingWork> works;
-  double least = ring;
+  std::vector<double> imbalances;
+  std::vector<int64_t> blocks;
   for (PlacementKind candidate : kCandidates) {
     const Placement placement(candidate, length, ring, 1);
-    works.push_back(count_ring_work({&placement, 1}, {}, kind, small_window));
-    least = std::min(least, works.back().step_imbalance());
+    const std::span<const Placement> row(&placement, 1);
+    imbalances.push_back(count_layered_work(row, {}, for_work).step_imbalance());
+    blocks.push_back(count_layered_work(row, {}, for_blocks).foreign_blocks());
   }
+  const double least = *std::ranges::min_element(imbalances);
   size_t best = std::size(kCandidates);
-  for (size_t i = 0; i < works.size(); ++i) {
-    if (works[i].step_imbalance() > kAsGood * least) continue;
-    if (best == works.size() || works[i].foreign_blocks() < works[best].foreign_blocks()) best = i;
+  for (size_t i = 0; i < std::size(kCandidates); ++i) {
+    if (imbalances[i] > kAsGood * least) continue;
+    if (best == std::size(kCandidates) || blocks[i] < blocks[best]) best = i;
   }
   return kCandidates[best];
 }

@@ -22,6 +22,8 @@ struct RingWork {
   // Blocks other than the own that some query of a rank sees, over all ranks: a placement that
   // needs few can leave out transfers.
   int64_t foreign_blocks() const;
+  // Of each hop the busiest rank, added up.
+  int64_t busiest_by_hop() const;
   // The busiest rank over the mean: 1 is perfect, R means that one rank does it all. 1 for no work.
   double imbalance() const;
   // The same where ranks wait for each other after every hop, as in a ring whose transfers are
@@ -29,17 +31,30 @@ struct RingWork {
   double step_imbalance() const;
 };
 
+// The work of all layers of a model, whose masks may differ.
+struct LayeredWork {
+  std::vector<RingWork> works;  // of one layer of each mask
+  std::vector<int64_t> layers;  // of that mask
+  // As those of one call: layers run one after the other, so their work adds up rank by rank, and
+  // where ranks wait for each other after every hop, hop by hop.
+  double imbalance() const;
+  double step_imbalance() const;
+  int64_t foreign_blocks() const;
+};
+
 // rows: one placement for each row of the batch, of equal length S and ring size. segments [B, S]
 // in natural order; empty: one document a row, no padding. Takes time of order B R S.
 RingWork count_ring_work(std::span<const Placement> rows, std::span<const int32_t> segments,
                          MaskKind kind, int64_t window);
+LayeredWork count_layered_work(std::span<const Placement> rows, std::span<const int32_t> segments,
+                               std::span<const MaskShare> masks);
 
-// The placement that costs least for rows of one document: among those whose step_imbalance is
-// within 2 % of the least, the one that needs the fewest foreign blocks; where that is equal too,
-// the one of fewest runs (contiguous, dual_chunk_swap, striped). Counted on a shorter row in the
-// same proportions, of at most 64 ranks, so it takes no time whatever S. S = 0, not known yet:
-// dual_chunk_swap.
-PlacementKind cheapest_placement(int64_t sequence_length, int ring_size, MaskKind kind,
-                                 int64_t window);
+// The placement that costs least for rows of one document and layers of these masks: among those
+// whose step_imbalance is within 2 % of the least, the one that needs the fewest foreign blocks;
+// where that is equal too, the one of fewest runs (contiguous, dual_chunk_swap, striped). Counted
+// on a shorter row in the same proportions, of at most 64 ranks, so it takes no time whatever S. S
+// = 0, not known yet: dual_chunk_swap.
+PlacementKind cheapest_placement(int64_t sequence_length, int ring_size,
+                                 std::span<const MaskShare> masks);
 
 }  // namespace odyssey

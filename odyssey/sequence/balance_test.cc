@@ -328,25 +328,60 @@ TEST(Balance, PackedRowsUnderAWindowAreSharedEvenlyInStripes) {
   }
 }
 
+PlacementKind cheapest(int64_t length, int ring, MaskKind kind, int64_t window) {
+  const MaskShare only[] = {{{kind, window}, 1}};
+  return cheapest_placement(length, ring, only);
+}
+
 TEST(CheapestPlacement, CountsWorkAndBlocks) {
   using enum PlacementKind;
   for (int ring : {2, 3, 8, 64, 500}) {
-    EXPECT_EQ(cheapest_placement(1 << 20, ring, MaskKind::kCausal, 0), kDualChunkSwap) << ring;
+    EXPECT_EQ(cheapest(1 << 20, ring, MaskKind::kCausal, 0), kDualChunkSwap) << ring;
   }
   // Under a narrow window contiguous parts are even, and a rank then needs its neighbour only.
   for (int64_t window : {2, 100, 1024}) {
-    EXPECT_EQ(cheapest_placement(1 << 20, 8, MaskKind::kLocalSliding, window), kContiguous);
+    EXPECT_EQ(cheapest(1 << 20, 8, MaskKind::kLocalSliding, window), kContiguous);
   }
   // A wide one is causal at first, then not: only stripes are even.
-  EXPECT_EQ(cheapest_placement(1 << 20, 8, MaskKind::kLocalSliding, 1 << 18), kStriped);
-  EXPECT_EQ(cheapest_placement(1 << 20, 8, MaskKind::kLocalSliding, 1 << 20), kDualChunkSwap);
+  EXPECT_EQ(cheapest(1 << 20, 8, MaskKind::kLocalSliding, 1 << 18), kStriped);
+  EXPECT_EQ(cheapest(1 << 20, 8, MaskKind::kLocalSliding, 1 << 20), kDualChunkSwap);
   // Chunks of half a part need no other rank at all; a chunk of the whole row is causal.
-  EXPECT_EQ(cheapest_placement(1 << 20, 8, MaskKind::kChunk, 1 << 16), kContiguous);
-  EXPECT_EQ(cheapest_placement(1 << 20, 8, MaskKind::kChunk, 1 << 20), kDualChunkSwap);
-  EXPECT_EQ(cheapest_placement(1 << 20, 8, MaskKind::kFull, 0), kContiguous);
+  EXPECT_EQ(cheapest(1 << 20, 8, MaskKind::kChunk, 1 << 16), kContiguous);
+  EXPECT_EQ(cheapest(1 << 20, 8, MaskKind::kChunk, 1 << 20), kDualChunkSwap);
+  EXPECT_EQ(cheapest(1 << 20, 8, MaskKind::kFull, 0), kContiguous);
   // Not known yet, and fewer tokens than ranks.
-  EXPECT_EQ(cheapest_placement(0, 8, MaskKind::kLocalSliding, 1024), kDualChunkSwap);
-  EXPECT_EQ(cheapest_placement(3, 8, MaskKind::kCausal, 0), kContiguous);
+  EXPECT_EQ(cheapest(0, 8, MaskKind::kLocalSliding, 1024), kDualChunkSwap);
+  EXPECT_EQ(cheapest(3, 8, MaskKind::kCausal, 0), kContiguous);
+}
+
+TEST(CheapestPlacement, WeighsTheMasksOfAllLayers) {
+  using enum PlacementKind;
+  const auto mixed = [](int64_t windows, int64_t causal, int64_t window) {
+    const MaskShare shares[] = {{{MaskKind::kLocalSliding, window}, windows},
+                                {{MaskKind::kCausal, 0}, causal}};
+    return cheapest_placement(1 << 20, 8, shares);
+  };
+  // The causal layers have nearly all the work, however few they are.
+  EXPECT_EQ(mixed(1, 1, 4096), kDualChunkSwap);
+  EXPECT_EQ(mixed(5, 1, 1024), kDualChunkSwap);
+  // Windows over a quarter of the row are no small thing.
+  EXPECT_EQ(mixed(100, 1, 1 << 18), kStriped);
+}
+
+TEST(Balance, LayersAddUp) {
+  const std::vector<Placement> rows = {Placement(PlacementKind::kContiguous, 64, 4, 1)};
+  const MaskShare shares[] = {{{MaskKind::kLocalSliding, 8}, 3}, {{MaskKind::kCausal, 0}, 2}};
+  const LayeredWork work = count_layered_work(rows, {}, shares);
+  const RingWork window = count_ring_work(rows, {}, MaskKind::kLocalSliding, 8);
+  const RingWork causal = count_ring_work(rows, {}, MaskKind::kCausal, 0);
+  const auto all = static_cast<double>(3 * window.all() + 2 * causal.all());
+  // The last rank is the busiest under both masks.
+  EXPECT_DOUBLE_EQ(work.imbalance(),
+                   4 * static_cast<double>(3 * window.of_rank(3) + 2 * causal.of_rank(3)) / all);
+  EXPECT_DOUBLE_EQ(
+      work.step_imbalance(),
+      4 * static_cast<double>(3 * window.busiest_by_hop() + 2 * causal.busiest_by_hop()) / all);
+  EXPECT_EQ(work.foreign_blocks(), 3 * 3 + 2 * 6);
 }
 
 // The choice on the shrunken row is that of the full row.
@@ -358,7 +393,7 @@ TEST(CheapestPlacement, IsNearTheBestOfTheFullRow) {
            {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap, PlacementKind::kStriped}) {
         least = std::min(least, work_of(kind, 8192, 8, {}, mask, window).step_imbalance());
       }
-      const PlacementKind chosen = cheapest_placement(8192, 8, mask, window);
+      const PlacementKind chosen = cheapest(8192, 8, mask, window);
       EXPECT_LE(work_of(chosen, 8192, 8, {}, mask, window).step_imbalance(), 1.05 * least)
           << name_of(mask) << " " << window << " " << name_of(chosen);
     }

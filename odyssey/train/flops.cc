@@ -6,11 +6,11 @@
 namespace odyssey {
 namespace {
 
-// Forward operations of one row of S tokens in one layer's attention, before the causal half.
-double attention_flops(const ModelConfig& model, double length) {
+// Forward operations of one row of S tokens in the attention of one layer of that mask.
+double attention_flops(const ModelConfig& model, const MaskRule& mask, double length) {
   const double width = static_cast<double>(model.query_heads * model.head_size);
-  const double window = std::min(length, static_cast<double>(model.window));
-  switch (model.mask) {
+  const double window = std::min(length, static_cast<double>(mask.window));
+  switch (mask.kind) {
     case MaskKind::kFull:
       return 4 * length * length * width;
     case MaskKind::kCausal:
@@ -44,9 +44,13 @@ StepTeraflops step_teraflops(const RunConfig& config) {
   const double qkv = 2 * d(m.embedding) * d((m.query_heads + 2 * m.kv_heads) * m.head_size);
   const double output = 2 * d(m.embedding) * d(m.query_heads * m.head_size);
   const double head = 2 * d(m.embedding) * d(m.vocabulary);
+  double attention = 0;
+  for (const MaskShare& share : mask_shares(m)) {
+    attention += attention_flops(m, share.mask, length) * d(share.layers);
+  }
   // Backward costs twice the forward.
   return {3 * tokens * ((mlp + qkv + output) * d(m.layers) + head) / 1e12,
-          3 * rows * attention_flops(m, length) * d(m.layers) / 1e12};
+          3 * rows * attention / 1e12};
 }
 
 }  // namespace odyssey

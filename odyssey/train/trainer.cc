@@ -74,7 +74,7 @@ class Trainer {
         dataset_(make_dataset(config.data, config.model.vocabulary)),
         decoder_(config, mesh_),
         optimizer_(config.optimizer, static_cast<int64_t>(decoder_.parameters().weights().size()),
-                   mesh_.shard()) {}
+                   mesh_.shard(), decoder_.parameters().ranges_of(kSinks)) {}
 
   void run() {
     first_batch_ = read_batch();
@@ -115,17 +115,24 @@ class Trainer {
     report.attention_share = flops.total() > 0 ? flops.attention / flops.total() : 0;
     report.bytes_held = buffer_bytes_alive();
     const AttentionLayout& layout = decoder_.layout();
-    const RingWork work = count_ring_work(
+    const std::vector<MaskShare> masks = mask_shares(config_.model);
+    const LayeredWork work = count_layered_work(
         row_placements(layout.placement, first_batch_->rows, first_batch_->segments),
-        first_batch_->segments, layout.kind, layout.window);
+        first_batch_->segments, masks);
     report.imbalance = work.imbalance();
     report.step_imbalance = work.step_imbalance();
-    const SentBytes mine = sent_bytes(of_batch(layout, first_batch_->segments), mesh_.ring_index(),
-                                      mesh_.ulysses_index());
-    double bytes[2] = {static_cast<double>(mine.needed), static_cast<double>(mine.saved())};
+    double bytes[2] = {0, 0};  // of all layers
+    const AttentionLayout here = of_batch(layout, first_batch_->segments);
+    for (const MaskShare& share : masks) {
+      const SentBytes mine =
+          sent_bytes(with_mask(here, share.mask), mesh_.ring_index(), mesh_.ulysses_index());
+      bytes[0] += static_cast<double>(mine.needed * share.layers);
+      bytes[1] += static_cast<double>(mine.saved() * share.layers);
+    }
     all_reduce_sum(world_, bytes);
-    report.attention_bytes_per_layer = static_cast<int64_t>(bytes[0] / world_.size());
-    report.attention_bytes_saved_per_layer = static_cast<int64_t>(bytes[1] / world_.size());
+    const auto calls = static_cast<double>(world_.size() * config_.model.layers);
+    report.attention_bytes_per_layer = static_cast<int64_t>(bytes[0] / calls);
+    report.attention_bytes_saved_per_layer = static_cast<int64_t>(bytes[1] / calls);
     return report;
   }
 

@@ -21,11 +21,11 @@ struct StartReport {
   double teraflops_per_step = 0;  // of one rank, MaxText's formula, without recompute
   double attention_share = 0;     // of those, in [0, 1]
   int64_t bytes_held = 0;         // buffers of this process (thread ranks: of all ranks)
-  // Sent in one forward and backward of one layer, mean of all ranks; and what whole blocks to
-  // everybody would add to that.
+  // Sent in one forward and backward of one layer, mean of all ranks and layers; and what whole
+  // blocks to everybody would add to that.
   int64_t attention_bytes_per_layer = 0, attention_bytes_saved_per_layer = 0;
-  // Attention work of the first batch: busiest ring rank over the mean, in all and where ranks wait
-  // for each other after each hop (sequence/balance.h).
+  // Attention work of the first batch, of all layers: busiest ring rank over the mean, in all and
+  // where ranks wait for each other after each hop (sequence/balance.h).
   double imbalance = 1, step_imbalance = 1;
 };
 

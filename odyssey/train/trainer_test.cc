@@ -26,6 +26,12 @@ class Recorder : public TrainObserver {
   FinishReport finish;
 };
 
+class Starter : public TrainObserver {
+ public:
+  void started(const StartReport& report) override { start = report; }
+  StartReport start;
+};
+
 Recorder run(const RunConfig& config) {
   Recorder recorder;
   run_on_threads(config.parallel.ranks(), [&](Group& world) { train(config, world, recorder); });
@@ -106,6 +112,53 @@ TEST_F(Training, LossFallsAndIsTheSameOnEveryLayout) {
     SCOPED_TRACE(fmt::format("ulysses {}", ranks));
     expect_same(run(with(1, ranks, false, PlacementKind::kContiguous)), one);
   }
+}
+
+TEST_F(Training, AlternatingMasksAndSinksAreTheSameOnEveryLayout) {
+  config_.model.masks = {{MaskKind::kLocalSliding, 9}, {MaskKind::kCausal, 0}};
+  config_.model.attention_sink = true;
+  const Recorder one = run(config_);
+  EXPECT_LT(one.steps.back().loss, one.steps[0].loss - 0.3);
+  for (PlacementKind placement : {PlacementKind::kContiguous, PlacementKind::kPerDocument}) {
+    SCOPED_TRACE(name_of(placement));
+    expect_same(run(with(2, 2, false, placement)), one);
+    expect_same(run(with(3, 1, false, placement)), one);
+    expect_same(run(with(3, 1, true, placement)), one);
+  }
+  expect_same(run(with(1, 2, false, PlacementKind::kContiguous)), one);
+  // Weight decay moves every weight but the sinks; their learning does not need it.
+  config_.optimizer.weight_decay = 0;
+  EXPECT_NE(run(config_).steps.back().parameter_norm, one.steps.back().parameter_norm);
+}
+
+TEST_F(Training, BytesAndBalanceAreThoseOfAllLayers) {
+  config_.model.layers = 3;
+  const MaskRule window{MaskKind::kLocalSliding, 9}, causal;
+  const auto start_of = [&](const std::vector<MaskRule>& masks) {
+    RunConfig config = with(4, 1, false, PlacementKind::kContiguous);
+    config.model.masks = masks;
+    config.steps = 0;
+    Starter starter;
+    run_on_threads(4, [&](Group& world) { train(config, world, starter); });
+    return starter.start;
+  };
+  const StartReport a = start_of({window}), b = start_of({causal}),
+                    mixed = start_of({window, window, causal});
+  EXPECT_LT(a.attention_bytes_per_layer, b.attention_bytes_per_layer);
+  EXPECT_NEAR(
+      static_cast<double>(mixed.attention_bytes_per_layer),
+      static_cast<double>(2 * a.attention_bytes_per_layer + b.attention_bytes_per_layer) / 3, 1);
+  EXPECT_NEAR(static_cast<double>(mixed.attention_bytes_saved_per_layer),
+              static_cast<double>(2 * a.attention_bytes_saved_per_layer +
+                                  b.attention_bytes_saved_per_layer) /
+                  3,
+              1);
+  EXPECT_GT(mixed.imbalance, std::min(a.imbalance, b.imbalance));
+  EXPECT_LT(mixed.imbalance, std::max(a.imbalance, b.imbalance));
+  const auto flops = [](const StartReport& report) {
+    return report.teraflops_per_step * report.attention_share;
+  };
+  EXPECT_NEAR(flops(mixed), (2 * flops(a) + flops(b)) / 3, 1e-9 * flops(b));
 }
 
 TEST_F(Training, BatchSlicesAndMicroBatchesChangeNothing) {
@@ -190,10 +243,15 @@ TEST_F(Training, MemoryNeedIsWhatBuffersReallyHold) {
   config_.model.head_size = 32;
   config_.steps = 1;
   for (bool narrow : {false, true}) {
-    for (auto [ring, ulysses, gather] :
-         {std::tuple{1, 1, false}, {4, 1, false}, {4, 1, true}, {2, 2, false}}) {
+    for (auto [ring, ulysses, gather, alternates] : {std::tuple{1, 1, false, false},
+                                                     {4, 1, false, false},
+                                                     {4, 1, true, false},
+                                                     {2, 2, false, false},
+                                                     {4, 1, false, true}}) {
       RunConfig config = with(ring, ulysses, gather, PlacementKind::kDualChunkSwap);
       config.model.data_type = narrow ? DataType::kBfloat16 : DataType::kFloat32;
+      if (alternates) config.model.masks = {{MaskKind::kLocalSliding, 100}, {MaskKind::kCausal, 0}};
+      config.model.attention_sink = alternates;
       const int64_t before = buffer_bytes_alive();
       int64_t alive = 0;
       class Watch : public TrainObserver {
