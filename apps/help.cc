@@ -202,10 +202,10 @@ Usage: odyssey bench kernel [SET ...] [options]
        (default: attention matmul elementwise, which take many minutes; small is quick)
 
 Calls each kernel on random numbers, first to warm up and then for a second, in 3 to 31 runs of
-20 ms or one call. Prints the median, the TFLOP/s, and their share of the live peak: what this machine does
-at most with all operands in registers, measured in the same process before, between and after. For
-bf16 that is the peak of AMX where there is AMX, else like fp32 the one of the vectors in use.
-Kernels that compute little are held to the speed of a copy of as many bytes.
+20 ms or one call. Prints the median, the TFLOP/s, and their share of the live peak: what this
+machine does at most with all operands in registers, measured in the same process before, between
+and after. For bf16 that is the peak of AMX where there is AMX, else like fp32 the one of the
+vectors in use. Kernels that compute little are held to the speed of a copy of as many bytes.
 docs/performance.md says more.
 
 A line of a set is one problem; # starts a comment:

@@ -37,7 +37,7 @@ struct Case {
   int ring = 1, ulysses = 1;
   bool gather = false;
   bool sinks = false;
-  bool segmented = true;  // transfers follow the segments too
+  bool segmented = true;                      // transfers follow the segments too
   std::optional<MaskRule> earlier_mask = {};  // of a call of the same object before this one
   bool operator==(const Case&) const = default;
 
