@@ -14,7 +14,9 @@
 
 namespace odyssey {
 
-// T: the type of keys and values. dK and dV are fp32.
+// T: the type of keys and values. dK and dV are fp32. Memory and messages are [rows, B, 2, K, D], K
+// and V of a row side by side: so rows that lie next to each other leave as they lie, and blocks
+// that arrive one behind the other are one tensor to the kernels.
 template <class T>
 class BlockExchange {
  public:
@@ -23,13 +25,14 @@ class BlockExchange {
   BlockExchange(const AttentionLayout& layout, std::span<const MaskRule> masks, Group& ring,
                 int ulysses_rank);
 
-  // [B, rows, K of this rank, D]: those of the own block, or those rows of another block that this
-  // rank was sent, in their order.
-  View<T, 4> key(int block) { return tensor(block, false); }
-  View<T, 4> value(int block) { return tensor(block, true); }
-  // Of the same rows; zero until something is added.
-  View<float, 4> key_gradient(int block) { return gradient_tensor(block, false); }
-  View<float, 4> value_gradient(int block) { return gradient_tensor(block, true); }
+  // [B, rows, K of this rank, D] of blocks that lie one behind the other: those of
+  // the own block, those rows of other blocks that this rank was sent, in their order.
+  View<T, 4> key(std::span<const int> blocks) { return tensor(blocks, 0); }
+  View<T, 4> value(std::span<const int> blocks) { return tensor(blocks, 1); }
+  // Of the same rows, zero until something is added: the own block alone, or others that are sent
+  // home before the next are asked for.
+  View<float, 4> key_gradient(std::span<const int> blocks) { return gradient_tensor(blocks, 0); }
+  View<float, 4> value_gradient(std::span<const int> blocks) { return gradient_tensor(blocks, 1); }
 
   // A call begins: forward forgets the parts of other blocks, backward clears the own gradients.
   void begin_forward();
@@ -45,29 +48,38 @@ class BlockExchange {
   void poll();
 
  private:
+  // Both directions of one step; null where nothing goes or comes.
+  struct Transfer {
+    RequestPtr receive, send;
+  };
+
   int64_t elements(int64_t rows) const { return rows * row_elements_; }
-  std::array<int64_t, 4> extents(int64_t rows) const;
-  View<T, 4> tensor(int block, bool value);
-  View<float, 4> gradient_tensor(int block, bool value);
+  int64_t rows_of(std::span<const int> blocks) const;
+  template <class E>
+  View<E, 4> view(E* at, int64_t rows, int which) const;
+  View<T, 4> tensor(std::span<const int> blocks, int which);
+  View<float, 4> gradient_tensor(std::span<const int> blocks, int which);
   std::span<const T> leaving(const Step& step);
   void transfer(const Step& step, std::span<T> into);
-  void add_to_own(const std::vector<RowRange>& rows);
+  void await_oldest(std::vector<Transfer>& transfers);
 
   const AttentionLayout& layout_;
   Group& ring_;
   int ulysses_rank_;
   int64_t row_elements_;
   BlockBuffers sizes_;
-  // K and V one behind the other, each [B, rows, K, D].
-  Buffer<T> own_, gathered_, packed_, travelling_[2];
+  Buffer<T> here_;  // the own block, and behind it all that was gathered
+  Buffer<T> packed_, travelling_[2];
   Buffer<float> own_gradient_, arriving_gradient_, partial_gradient_[2];
   // Of every block: where it is, or null; its rows that are here.
   std::vector<T*> at_;
   std::vector<float*> gradient_at_;
   std::vector<int64_t> rows_;
+  // The buffers in turn, and rows that the group under way has put into its own so far.
   size_t turn_ = 0, gradient_turn_ = 0;
-  int64_t gathered_rows_ = 0;
-  std::vector<RequestPtr> requests_, gradient_requests_;
+  int64_t gathered_rows_ = 0, packed_rows_ = 0, arrived_rows_ = 0;
+  int64_t gradient_arriving_rows_ = 0, gradient_added_rows_ = 0;
+  std::vector<Transfer> shifts_, gradients_;  // under way, the oldest first
 };
 
 }  // namespace odyssey

@@ -37,6 +37,7 @@ struct Case {
   int ring = 1, ulysses = 1;
   bool gather = false;
   bool sinks = false;
+  int hops_at_once = 2;
   bool segmented = true;                      // transfers follow the segments too
   std::optional<MaskRule> earlier_mask = {};  // of a call of the same object before this one
   bool operator==(const Case&) const = default;
@@ -119,6 +120,7 @@ void run_rank(const Case& c, Group& world, Whole& whole, std::mutex& mutex) {
   layout.kind = c.kind;
   layout.window = c.window;
   layout.segmented = c.segmented;
+  layout.hops_at_once = c.hops_at_once;
   const int r = mesh.ring_index(), u = mesh.ulysses_index();
   ParallelAttentionOptions options;
   options.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_size)));
@@ -220,6 +222,7 @@ const std::vector<DenseAttentionOutput>& dense_rows(const Case& c, const Whole& 
   key.ring = key.ulysses = 1;
   key.gather = false;
   key.segmented = true;
+  key.hops_at_once = 2;
   key.earlier_segments = {};
   key.earlier_mask = {};
   if (!rows.empty() && key == last) return rows;
@@ -573,7 +576,10 @@ TEST(ParallelAttention, EveryFeatureInEveryStrategyOnOddRanks) {
           c.ring = shape.ring;
           c.ulysses = shape.ulysses;
           c.gather = shape.gather;
-          check<float>(c);
+          for (int hops : {1, 2, 3}) {
+            c.hops_at_once = hops;
+            check<float>(c);
+          }
         }
       }
     }
@@ -615,9 +621,9 @@ TEST(ParallelAttention, ACallTakesNoMemoryForTensors) {
       barrier(world);
       ParallelAttention<float> attention(layout, {}, mesh.ring(), mesh.ulysses());
       barrier(world);
-      const auto need = static_cast<double>(
-          4 * (ParallelAttention<float>::workspace_bytes(layout) -
-               attention_scratch_bytes(layout.placement.most_ring_block_rows(), kSize)));
+      const auto need =
+          static_cast<double>(4 * (ParallelAttention<float>::workspace_bytes(layout) -
+                                   attention_scratch_bytes(most_rows_at_once(layout), kSize)));
       // The ranks of dual_chunk_swap differ: rank 0 is sent whole blocks, rank 3 halves.
       const double share = static_cast<double>(buffer_bytes_alive() - before) / need;
       EXPECT_LE(share, 1.0);

@@ -27,23 +27,74 @@ ParallelAttention<T>::ParallelAttention(const AttentionLayout& layout,
   options_.phase = layout.heads.phase(ulysses.rank());
   for (const MaskRule& mask : options.masks) plans_.push_back({mask, {}, {}, {}, {}});
   if (plans_.empty()) plans_.push_back({{layout.kind, layout.window}, {}, {}, {}, {}});
-  for (MaskPlan& plan : plans_) make_steps(plan);
+  make_steps();
+  make_calls({});
   make_buffers();
 }
 
 template <class T>
-void ParallelAttention<T>::make_steps(MaskPlan& plan) const {
-  const int r = ring_.rank(), u = ulysses_.rank();
-  const AttentionLayout layout = with_mask(layout_, plan.mask);
-  plan.forward = forward_schedule(layout, r, u);
-  plan.backward = backward_schedule(layout, r, u);
-  plan.segments.assign(layout.ring_size(), {});
-  plan.runs.assign(layout.ring_size(), {});
-  plan.runs[r] = block_runs(layout, r);
-  for (const Step& step : plan.forward) {
-    if (step.kind != StepKind::kAttend) continue;
-    plan.runs[step.block] = block_runs(layout, step.block);
-    for (std::vector<Run>& runs : plan.runs[step.block]) runs = runs_of(runs, step.rows);
+void ParallelAttention<T>::make_steps() {
+  for (MaskPlan& plan : plans_) {
+    const AttentionLayout layout = with_mask(layout_, plan.mask);
+    plan.forward = forward_schedule(layout, ring_.rank(), ulysses_.rank());
+    plan.backward = backward_schedule(layout, ring_.rank(), ulysses_.rank());
+  }
+}
+
+template <class T>
+void ParallelAttention<T>::add_rows(int block, const std::vector<RowRange>& rows,
+                                    Blocks& blocks) const {
+  blocks.blocks.push_back(block);
+  const std::vector<std::vector<Run>> all = block_runs(layout_, block);
+  blocks.runs.resize(all.size());
+  for (size_t row = 0; row < all.size(); ++row) {
+    const std::vector<Run> runs = runs_of(all[row], rows);
+    blocks.runs[row].insert(blocks.runs[row].end(), runs.begin(), runs.end());
+  }
+}
+
+// Attend steps that follow each other are one call, up to the number of hops that go together: the
+// scratch of the kernels grows with the rows. The own block is one of its own, since its dK and dV
+// are elsewhere than those of others.
+template <class T>
+auto ParallelAttention<T>::kernel_calls(const std::vector<Step>& steps) const
+    -> std::vector<Blocks> {
+  std::vector<Blocks> calls;
+  bool begins = true;
+  for (const Step& step : steps) {
+    const bool attends = step.kind == StepKind::kAttend;
+    if (attends) {
+      if (begins || std::ssize(calls.back().blocks) == layout_.hops_at_once) calls.emplace_back();
+      add_rows(step.block, step.rows, calls.back());
+    }
+    begins = !attends || step.block == ring_.rank();
+  }
+  return calls;
+}
+
+template <class T>
+void ParallelAttention<T>::take_segments(std::span<const int32_t> segments, Blocks& blocks) const {
+  if (segments.empty()) return;
+  const int64_t length = layout_.placement.sequence_length(), rows = count_rows(blocks.runs[0]);
+  blocks.segments.resize(layout_.batch * rows);
+  for (int64_t row = 0; row < layout_.batch; ++row) {
+    take_rows(blocks.runs[blocks.runs.size() == 1 ? 0 : row],
+              segments.subspan(row * length, length),
+              std::span(blocks.segments).subspan(row * rows, rows));
+  }
+}
+
+template <class T>
+void ParallelAttention<T>::make_calls(std::span<const int32_t> segments) {
+  own_ = {};
+  add_rows(ring_.rank(), {{0, rows()}}, own_);
+  take_segments(segments, own_);
+  for (MaskPlan& plan : plans_) {
+    plan.forward_calls = kernel_calls(plan.forward);
+    plan.backward_calls = kernel_calls(plan.backward);
+    for (std::vector<Blocks>* calls : {&plan.forward_calls, &plan.backward_calls}) {
+      for (Blocks& call : *calls) take_segments(segments, call);
+    }
   }
 }
 
@@ -100,7 +151,7 @@ int64_t ParallelAttention<T>::workspace_bytes(const AttentionLayout& layout,
   }
   return elements * static_cast<int64_t>(sizeof(T)) + floats * 4 + exchange +
          most_block_buffer_bytes(layout, masks) +
-         attention_scratch_bytes(layout.placement.most_ring_block_rows(), layout.head_size);
+         attention_scratch_bytes(most_rows_at_once(layout, masks), layout.head_size);
 }
 
 template <class T>
@@ -109,40 +160,19 @@ void ParallelAttention<T>::set_segments(std::span<const int32_t> segments) {
   ODYSSEY_CHECK(segments.empty() || static_cast<int64_t>(segments.size()) == layout_.batch * length,
                 "{} segment ids for {} rows of {}", segments.size(), layout_.batch, length);
   layout_ = of_batch(std::move(layout_), segments);
-  if (layout_.follows_documents()) {
-    for (MaskPlan& plan : plans_) make_steps(plan);
-  }
-  for (MaskPlan& plan : plans_) take_segments(segments, plan);
+  if (layout_.follows_documents()) make_steps();
+  make_calls(segments);
 }
 
 template <class T>
-void ParallelAttention<T>::take_segments(std::span<const int32_t> segments, MaskPlan& plan) const {
-  const int64_t length = layout_.placement.sequence_length();
-  for (int block = 0; block < layout_.ring_size(); ++block) {
-    std::vector<int32_t>& ids = plan.segments[block];
-    ids.clear();
-    if (segments.empty() || plan.runs[block].empty()) continue;  // no mask, or not attended to
-    const int64_t count = count_rows(plan.runs_of(block, 0));
-    ids.resize(layout_.batch * count);
-    for (int64_t row = 0; row < layout_.batch; ++row) {
-      take_rows(plan.runs_of(block, row), segments.subspan(row * length, length),
-                std::span(ids).subspan(row * count, count));
-    }
-  }
-}
-
-template <class T>
-BlockMask ParallelAttention<T>::mask(int block, int64_t row) const {
-  const MaskPlan& plan = plans_[plan_];
-  const auto rows_of = [&](int b) {
-    BlockRows rows{plan.runs_of(b, row), {}};
-    if (!plan.segments[b].empty()) {
-      const size_t count = plan.segments[b].size() / layout_.batch;
-      rows.segments = std::span(plan.segments[b]).subspan(row * count, count);
-    }
-    return rows;
+BlockMask ParallelAttention<T>::mask(const Blocks& blocks, int64_t row) const {
+  const auto rows_of = [&](const Blocks& of) {
+    const size_t count = of.segments.size() / layout_.batch;
+    return BlockRows{of.runs[of.runs.size() == 1 ? 0 : row],
+                     std::span(of.segments).subspan(row * count, count)};
   };
-  return {rows_of(ring_.rank()), rows_of(block), plan.mask.kind, plan.mask.window};
+  const MaskRule& rule = plans_[plan_].mask;
+  return {rows_of(own_), rows_of(blocks), rule.kind, rule.window};
 }
 
 template <class T>
@@ -160,38 +190,40 @@ Poll ParallelAttention<T>::poll() {
 }
 
 template <class T>
-void ParallelAttention<T>::attend_block(int block, bool last) {
-  const View<const T, 4> k = blocks_.key(block), v = blocks_.value(block);
+void ParallelAttention<T>::attend_blocks(const Blocks& blocks, bool last) {
+  const View<const T, 4> k = blocks_.key(blocks.blocks), v = blocks_.value(blocks.blocks);
   const View<float, 3> lse(lse_.data(), lse_extents());
   const View<T, 4> out(const_cast<T*>(out_.data()), out_.extents(), out_.strides());
   for (int64_t row = 0; row < layout_.batch; ++row) {
+    const BlockMask mask = this->mask(blocks, row);
     if (!last) {
-      attend<T>(q_[row], k[row], v[row], mask(block, row), options_, state(row), poll());
+      attend<T>(q_[row], k[row], v[row], mask, options_, state(row), poll());
       continue;
     }
-    attend_and_finish<T>(q_[row], k[row], v[row], mask(block, row), options_, state(row), sinks_,
-                         out[row], lse[row], poll());
+    attend_and_finish<T>(q_[row], k[row], v[row], mask, options_, state(row), sinks_, out[row],
+                         lse[row], poll());
     update_max_logits(state(row), max_logits_);
   }
 }
 
 template <class T>
-void ParallelAttention<T>::attend_block_backward(int block) {
-  const View<const T, 4> k = blocks_.key(block), v = blocks_.value(block);
-  const View<float, 4> dk = blocks_.key_gradient(block), dv = blocks_.value_gradient(block);
+void ParallelAttention<T>::attend_blocks_backward(const Blocks& blocks) {
+  const View<const T, 4> k = blocks_.key(blocks.blocks), v = blocks_.value(blocks.blocks);
+  const View<float, 4> dk = blocks_.key_gradient(blocks.blocks),
+                       dv = blocks_.value_gradient(blocks.blocks);
   const View<float, 4> dq(dq_.data(), head_extents());
   const View<const float, 3> delta(delta_.data(), lse_extents());
   for (int64_t row = 0; row < layout_.batch; ++row) {
-    attend_backward<T>(q_[row], k[row], v[row], dout_[row], lse()[row], delta[row],
-                       mask(block, row), options_, dq[row], dk[row], dv[row], poll());
+    const BlockMask mask = this->mask(blocks, row);
+    attend_backward<T>(q_[row], k[row], v[row], dout_[row], lse()[row], delta[row], mask, options_,
+                       dq[row], dk[row], dv[row], poll());
   }
 }
 
 template <class T>
 void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<const T, 4> v,
                                    View<T, 4> out) {
-  const int own = ring_.rank();
-  const View<T, 4> own_k = blocks_.key(own), own_v = blocks_.value(own);
+  const View<T, 4> own_k = blocks_.key(own_.blocks), own_v = blocks_.value(own_.blocks);
   View<T, 4> out_heads = out;
   q_ = q;
   if (exchange_) {
@@ -209,8 +241,9 @@ void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<
   const auto writable = [](View<const T, 4> view) {
     return View<T, 4>(const_cast<T*>(view.data()), view.extents(), view.strides());
   };
-  int64_t attends_left = std::ranges::count(plans_[plan_].forward, StepKind::kAttend, &Step::kind);
-  for (const Step& step : plans_[plan_].forward) {
+  const MaskPlan& plan = plans_[plan_];
+  auto call = plan.forward_calls.begin();
+  for (const Step& step : plan.forward) {
     switch (step.kind) {
       case StepKind::kExchangeIn: {
         const ExchangedTensor<T> tensors[] = {{HeadKind::kQuery, writable(q), writable(q_)},
@@ -229,7 +262,10 @@ void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<
         blocks_.await_shift();
         break;
       case StepKind::kAttend:
-        attend_block(step.block, --attends_left == 0);
+        // The first block of a call stands for all of them.
+        if (call == plan.forward_calls.end() || step.block != call->blocks.front()) break;
+        attend_blocks(*call, call + 1 == plan.forward_calls.end());
+        ++call;
         break;
       case StepKind::kExchangeOut: {
         const ExchangedTensor<T> tensors[] = {{HeadKind::kQuery, out, out_heads}};
@@ -256,11 +292,12 @@ void ParallelAttention<T>::prepare_backward() {
 template <class T>
 void ParallelAttention<T>::backward(View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
                                     View<T, 4> dv) {
-  const int own = ring_.rank();
   dout_ = dout;
   blocks_.begin_backward();
   if (!exchange_) prepare_backward();
-  for (const Step& step : plans_[plan_].backward) {
+  const MaskPlan& plan = plans_[plan_];
+  auto call = plan.backward_calls.begin();
+  for (const Step& step : plan.backward) {
     switch (step.kind) {
       case StepKind::kExchangeIn: {
         const View<T, 4> heads(dout_heads_.data(), head_extents());
@@ -278,7 +315,8 @@ void ParallelAttention<T>::backward(View<const T, 4> dout, View<T, 4> dq, View<T
         blocks_.await_shift();
         break;
       case StepKind::kAttend:
-        attend_block_backward(step.block);
+        if (call == plan.backward_calls.end() || step.block != call->blocks.front()) break;
+        attend_blocks_backward(*call++);
         break;
       case StepKind::kShiftGradient:
         blocks_.start_gradient(step);
@@ -295,8 +333,8 @@ void ParallelAttention<T>::backward(View<const T, 4> dout, View<T, 4> dq, View<T
         const View<float, 4> dk_tokens(dkv_tokens_.data(), dk.extents());
         const View<float, 4> dv_tokens(dkv_tokens_.data() + dk.size(), dv.extents());
         const ExchangedTensor<float> keys[] = {
-            {HeadKind::kKeyValue, dk_tokens, blocks_.key_gradient(own)},
-            {HeadKind::kKeyValue, dv_tokens, blocks_.value_gradient(own)}};
+            {HeadKind::kKeyValue, dk_tokens, blocks_.key_gradient(own_.blocks)},
+            {HeadKind::kKeyValue, dv_tokens, blocks_.value_gradient(own_.blocks)}};
         exchange_->template to_tokens<float>(keys);
         convert<float, T>(dk_tokens, dk);
         convert<float, T>(dv_tokens, dv);
@@ -308,8 +346,8 @@ void ParallelAttention<T>::backward(View<const T, 4> dout, View<T, 4> dq, View<T
   }
   if (!exchange_) {
     convert<float, T>(View<const float, 4>(dq_.data(), head_extents()), dq);
-    convert<float, T>(blocks_.key_gradient(own), dk);
-    convert<float, T>(blocks_.value_gradient(own), dv);
+    convert<float, T>(blocks_.key_gradient(own_.blocks), dk);
+    convert<float, T>(blocks_.value_gradient(own_.blocks), dv);
   }
 }
 

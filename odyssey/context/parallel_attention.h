@@ -80,29 +80,32 @@ class ParallelAttention {
     return {layout_.batch, rows(), query_heads(), layout_.head_size};
   }
 
+  // Blocks that one kernel call attends to, and their rows that this rank has: positions, once, or
+  // for each batch row where these differ; segment ids [B, rows], or empty.
+  struct Blocks {
+    std::vector<int> blocks;
+    std::vector<std::vector<Run>> runs;
+    std::vector<int32_t> segments;
+  };
   // What all calls of one mask share.
   struct MaskPlan {
     MaskRule mask;
     std::vector<Step> forward, backward;
-    // Of the rows of every ring block that this rank attends to: positions, once, or for each batch
-    // row where these differ; segment ids [B, rows], or empty.
-    std::vector<std::vector<std::vector<Run>>> runs;
-    std::vector<std::vector<int32_t>> segments;
-
-    const std::vector<Run>& runs_of(int block, int64_t row) const {
-      return runs[block][runs[block].size() == 1 ? 0 : row];
-    }
+    std::vector<Blocks> forward_calls, backward_calls;
   };
 
   void make_buffers();
-  void make_steps(MaskPlan& plan) const;
-  void take_segments(std::span<const int32_t> segments, MaskPlan& plan) const;
-  BlockMask mask(int block, int64_t row) const;
+  void make_steps();
+  std::vector<Blocks> kernel_calls(const std::vector<Step>& steps) const;
+  void add_rows(int block, const std::vector<RowRange>& rows, Blocks& blocks) const;
+  void take_segments(std::span<const int32_t> segments, Blocks& blocks) const;
+  void make_calls(std::span<const int32_t> segments);
+  BlockMask mask(const Blocks& blocks, int64_t row) const;
   AttentionState state(int64_t row);
 
-  // last: this block ends the attention of the rows.
-  void attend_block(int block, bool last);
-  void attend_block_backward(int block);
+  // last: this call ends the attention of the rows.
+  void attend_blocks(const Blocks& blocks, bool last);
+  void attend_blocks_backward(const Blocks& blocks);
   void prepare_backward();
   Poll poll();
 
@@ -116,6 +119,7 @@ class ParallelAttention {
   std::unique_ptr<HeadExchange> exchange_;  // null for U = 1
 
   BlockExchange<T> blocks_;
+  Blocks own_;  // the queries
 
   // Head form; views that point to the caller's tensors for U = 1.
   View<const T, 4> q_, out_, dout_;

@@ -7,30 +7,47 @@ namespace odyssey {
 
 namespace {
 
-// Of these lists.
+// Of these lists. A group begins with a transfer behind a step of another kind.
 BlockBuffers buffers_of(const AttentionLayout& layout, int r, const std::vector<Step>& forward,
                         const std::vector<Step>& backward) {
   BlockBuffers buffers;
-  buffers.own = buffers.own_gradient = layout.placement.ring_block_rows(r);
-  const auto grow = [](int64_t& size, const std::vector<RowRange>& rows) {
-    size = std::max(size, count_rows(rows));
-  };
+  buffers.own = buffers.own_gradient = buffers.at_once = layout.placement.ring_block_rows(r);
   for (const std::vector<Step>* steps : {&forward, &backward}) {
-    size_t shifts = 0, gradients = 0;  // parts that arrived, parts that were sent home
+    size_t groups = 0, gradient_groups = 0;  // that brought rows, that sent some home
+    StepKind before = StepKind::kExchangeIn;
+    int64_t packed = 0, arriving = 0, leaving = 0;  // of a group so far
+    const auto add_rows = [](const std::vector<RowRange>& rows, int64_t& sum, size_t& users) {
+      if (sum == 0 && !rows.empty()) ++users;
+      sum += count_rows(rows);
+    };
     for (const Step& step : *steps) {
-      if (step.kind == StepKind::kShift || step.kind == StepKind::kGather) {
-        // Of a whole block documents may leave a part.
-        if (layout.follows_documents() || !is_whole_block(step.rows, buffers.own))
-          grow(buffers.packed, step.rows);
-        if (step.arriving_rows.empty()) continue;
-        if (step.kind == StepKind::kGather) {
-          buffers.gathered += count_rows(step.arriving_rows);
-        } else {
-          grow(buffers.travelling[shifts++ % 2], step.arriving_rows);
-        }
-      } else if (step.kind == StepKind::kShiftGradient) {
-        if (!step.rows.empty()) grow(buffers.partial_gradient[gradients++ % 2], step.rows);
-        grow(buffers.arriving_gradient, step.arriving_rows);
+      if (step.kind == StepKind::kAttend && step.block != r) {
+        buffers.at_once = std::max(buffers.at_once, layout.hops_at_once * count_rows(step.rows));
+      }
+      const bool begins = step.kind != before;
+      before = step.kind;
+      // Of one piece documents may leave several.
+      const int64_t to_pack =
+          layout.follows_documents() || !is_one_piece(step.rows) ? count_rows(step.rows) : 0;
+      if (step.kind == StepKind::kGather) {  // one at a time
+        buffers.packed = std::max(buffers.packed, to_pack);
+        buffers.gathered += count_rows(step.arriving_rows);
+        continue;
+      }
+      if (step.kind != StepKind::kShift && step.kind != StepKind::kShiftGradient) continue;
+      if (begins) packed = arriving = leaving = 0;
+      if (step.kind == StepKind::kShift) {
+        add_rows(step.arriving_rows, arriving, groups);
+        packed += to_pack;
+        buffers.packed = std::max(buffers.packed, packed);
+        int64_t& travelling = buffers.travelling[groups % 2];
+        travelling = std::max(travelling, arriving);
+      } else {
+        arriving += count_rows(step.arriving_rows);
+        add_rows(step.rows, leaving, gradient_groups);
+        buffers.arriving_gradient = std::max(buffers.arriving_gradient, arriving);
+        int64_t& partial = buffers.partial_gradient[gradient_groups % 2];
+        partial = std::max(partial, leaving);
       }
     }
   }
@@ -39,8 +56,8 @@ BlockBuffers buffers_of(const AttentionLayout& layout, int r, const std::vector<
 
 }  // namespace
 
-bool is_whole_block(const std::vector<RowRange>& rows, int64_t block_rows) {
-  return count_rows(rows) == block_rows;
+bool is_one_piece(const std::vector<RowRange>& rows) {
+  return rows.size() <= 1;
 }
 
 BlockBuffers block_buffers(const AttentionLayout& layout, int r, int u) {
@@ -51,7 +68,7 @@ BlockBuffers block_buffers(const AttentionLayout& layout, int r, int u) {
   BlockBuffers buffers =
       buffers_of(any, r, forward_schedule(any, r, u), backward_schedule(any, r, u));
   if (!layout.follows_documents()) return buffers;
-  // A hop that is left out moves those behind it to the other buffer.
+  // A group that is left out moves those behind it to the other buffer.
   const auto level = [](std::array<int64_t, 2>& pair) {
     pair[0] = pair[1] = std::max(pair[0], pair[1]);
   };
@@ -68,7 +85,7 @@ BlockBuffers block_buffers(const AttentionLayout& layout, std::span<const MaskRu
     const BlockBuffers one = block_buffers(with_mask(layout, mask), r, u);
     for (int64_t BlockBuffers::*size :
          {&BlockBuffers::own, &BlockBuffers::gathered, &BlockBuffers::packed,
-          &BlockBuffers::own_gradient, &BlockBuffers::arriving_gradient}) {
+          &BlockBuffers::own_gradient, &BlockBuffers::arriving_gradient, &BlockBuffers::at_once}) {
       most.*size = std::max(most.*size, one.*size);
     }
     for (size_t turn : {0, 1}) {
@@ -80,23 +97,44 @@ BlockBuffers block_buffers(const AttentionLayout& layout, std::span<const MaskRu
   return most;
 }
 
-int64_t most_block_buffer_bytes(const AttentionLayout& layout, std::span<const MaskRule> masks) {
+namespace {
+
+// The most that a rank of any ring rank and Ulysses rank u has of something.
+template <class Size>
+int64_t most_of_ranks(const AttentionLayout& layout, std::span<const MaskRule> masks, int u,
+                      const Size& size) {
   constexpr int kMostLists = 16;
-  int64_t row_elements = 0;
-  int widest = 0;  // a Ulysses rank with most key/value heads
-  for (int u = 0; u < layout.ulysses_size(); ++u) {
-    if (layout.row_elements(u) > row_elements) widest = u;
-    row_elements = std::max(row_elements, layout.row_elements(u));
-  }
   int64_t most = 0;
   const int ring = layout.ring_size(), lists = std::min(ring, kMostLists);
   for (int i = 0; i < lists; ++i) {
     const int r = lists == 1 ? 0 : static_cast<int>(int64_t{i} * (ring - 1) / (lists - 1));
-    const BlockBuffers buffers = block_buffers(layout, masks, r, widest);
-    most = std::max(
-        most, (buffers.rows() * layout.element_bytes + buffers.gradient_rows() * 4) * row_elements);
+    most = std::max(most, size(block_buffers(layout, masks, r, u)));
   }
   return most;
+}
+
+// A Ulysses rank with most key/value heads.
+int widest_rank(const AttentionLayout& layout) {
+  int widest = 0;
+  for (int u = 0; u < layout.ulysses_size(); ++u) {
+    if (layout.row_elements(u) > layout.row_elements(widest)) widest = u;
+  }
+  return widest;
+}
+
+}  // namespace
+
+int64_t most_block_buffer_bytes(const AttentionLayout& layout, std::span<const MaskRule> masks) {
+  const int u = widest_rank(layout);
+  return most_of_ranks(layout, masks, u, [&](const BlockBuffers& buffers) {
+    return (buffers.rows() * layout.element_bytes + buffers.gradient_rows() * 4) *
+           layout.row_elements(u);
+  });
+}
+
+int64_t most_rows_at_once(const AttentionLayout& layout, std::span<const MaskRule> masks) {
+  return most_of_ranks(layout, masks, widest_rank(layout),
+                       [](const BlockBuffers& buffers) { return buffers.at_once; });
 }
 
 }  // namespace odyssey

@@ -13,14 +13,18 @@ namespace odyssey {
 
 // Rows of K and V, or of dK and dV; one row has AttentionLayout::row_elements.
 struct BlockBuffers {
-  // In the element type: the own block; rows that arrive and are attended to, in turn (shift); all
-  // rows that arrive (gather); own rows on their way, put together where they are not neighbours.
+  // In the element type: the own block; rows that arrive with one group of hops and are attended
+  // to, in turn (shift); all rows that arrive (gather); own rows on their way, put together where
+  // they are not neighbours.
   int64_t own = 0, gathered = 0, packed = 0;
   std::array<int64_t, 2> travelling{};
-  // In fp32: the own sum; parts for other blocks, in turn added to and sent home; a part that comes
-  // home.
+  // In fp32: the own sum; parts for the blocks of one group, in turn added to and sent home; parts
+  // that come home with one group.
   int64_t own_gradient = 0, arriving_gradient = 0;
   std::array<int64_t, 2> partial_gradient{};
+  // Most rows of one kernel call: the own block, or up to hops_at_once others. No buffer here, but
+  // the scratch of the kernels grows with it.
+  int64_t at_once = 0;
 
   int64_t rows() const { return own + gathered + packed + travelling[0] + travelling[1]; }
   int64_t gradient_rows() const {
@@ -36,11 +40,12 @@ BlockBuffers block_buffers(const AttentionLayout& layout, std::span<const MaskRu
                            int u);
 
 // Rows that leave as they lie in memory need no packing.
-bool is_whole_block(const std::vector<RowRange>& rows, int64_t block_rows);
+bool is_one_piece(const std::vector<RowRange>& rows);
 
-// Bytes of the rank that needs most, over at most 16 ring ranks spread over all of them (larger
-// rings differ from rank to rank by little).
+// Bytes, and BlockBuffers::at_once, of the rank that needs most, over at most 16 ring ranks spread
+// over all of them (larger rings differ from rank to rank by little).
 int64_t most_block_buffer_bytes(const AttentionLayout& layout,
                                 std::span<const MaskRule> masks = {});
+int64_t most_rows_at_once(const AttentionLayout& layout, std::span<const MaskRule> masks = {});
 
 }  // namespace odyssey

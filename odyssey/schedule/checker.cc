@@ -2,8 +2,8 @@
 #include "odyssey/schedule/checker.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
-#include <optional>
 #include <tuple>
 
 #include <fmt/core.h>
@@ -31,11 +31,13 @@ struct Player {
   std::map<int, Rows> attended;                        // by block
   std::map<int, Rows> partial;                         // dK, dV that must still go home, by block
   std::map<int, Rows> home;                            // dK, dV that came home, by ring rank
-  std::optional<Pending> shift, gradient;              // under way
+  std::deque<Pending> shifts, gradients;               // under way
   std::array<int64_t, 2> travelling{};                 // rows in each buffer, 0: free
   std::array<int64_t, 2> partial_rows{};               // likewise
   std::map<int, size_t> buffer_of, partial_buffer_of;  // by block
-  size_t shifts = 0, partials = 0;
+  // Of the group under way: what it has put into its buffers so far. Then the buffers in turn.
+  int64_t packed = 0, arriving = 0, arriving_gradient = 0, attending = 0;
+  size_t turn = 0, partial_turn = 0;
   int64_t gathered = 0;
 };
 
@@ -106,14 +108,14 @@ class Game {
     bool done = true;
     switch (step.kind) {
       case StepKind::kGather:
-        if (!player.shift) done = start_shift(player, step);
-        done = done && await(player, player.shift, step);
+        if (player.shifts.empty()) done = start_shift(player, step);
+        done = done && await(player, player.shifts, step);
         break;
       case StepKind::kShift:
         done = start_shift(player, step);
         break;
       case StepKind::kAwaitShift:
-        done = await(player, player.shift, step);
+        done = await(player, player.shifts, step);
         break;
       case StepKind::kAttend:
         done = attend(player, step);
@@ -122,13 +124,14 @@ class Game {
         done = start_gradient(player, step);
         break;
       case StepKind::kAwaitGradient:
-        done = await(player, player.gradient, step);
+        done = await(player, player.gradients, step);
         break;
       case StepKind::kExchangeIn:
       case StepKind::kExchangeOut:
         return false;  // waits for its whole group
     }
     if (done) ++player.next;
+    if (done && step.kind != StepKind::kAttend) player.attending = 0;
     return done;
   }
 
@@ -138,8 +141,9 @@ class Game {
 
   // Puts both halves of a transfer on their wires.
   bool start(Player& player, const Step& step, int64_t element_bytes,
-             std::optional<Pending>& pending) {
-    if (pending) return fail(player, "starts a transfer while another one is under way");
+             std::deque<Pending>& under_way) {
+    if (static_cast<int>(under_way.size()) >= layout_.hops_at_once)
+      return fail(player, "starts a transfer while a whole group is under way");
     if (step.bytes_sent != bytes_of(player, step.rows, element_bytes) ||
         step.bytes_received != bytes_of(player, step.arriving_rows, element_bytes)) {
       return fail(player, "its bytes are not those of its rows");
@@ -149,15 +153,15 @@ class Game {
         step.from >= layout_.ring_size()) {
       return fail(player, "names no rank for its bytes, or a wrong one");
     }
-    pending = Pending{step};
+    Pending& pending = under_way.emplace_back(Pending{step});
     if (step.to >= 0) {
       auto& sent = sent_[{player.u, player.r, step.to, step.kind}];
-      pending->sent = sent.size();
+      pending.sent = sent.size();
       sent.push_back({step.block, step.rows, step.bytes_sent});
     }
     if (step.from >= 0) {
       auto& posted = posted_[{player.u, step.from, player.r, step.kind}];
-      pending->received = posted.size();
+      pending.received = posted.size();
       posted.push_back({step.arriving, step.arriving_rows, step.bytes_received});
     }
     return true;
@@ -166,8 +170,10 @@ class Game {
   bool start_shift(Player& player, const Step& step) {
     if (step.to >= 0 && step.block != player.r)
       return fail(player, "sends rows of a block that it does not own");
-    if (!start(player, step, layout_.element_bytes, player.shift)) return false;
-    if (!is_whole_block(step.rows, player.room.own) && count_rows(step.rows) > player.room.packed)
+    if (player.shifts.empty()) player.packed = player.arriving = 0;
+    if (!start(player, step, layout_.element_bytes, player.shifts)) return false;
+    if (!is_one_piece(step.rows)) player.packed += count_rows(step.rows);
+    if (player.packed > player.room.packed)
       return fail(player, "the rows that leave do not fit in their buffer");
     if (step.from < 0) return true;
     const int64_t rows = count_rows(step.arriving_rows);
@@ -177,12 +183,23 @@ class Game {
         return fail(player, "the gathered rows do not fit in their buffer");
       return true;
     }
-    const size_t buffer = player.shifts++ % 2;
-    if (player.travelling[buffer] != 0 || rows > player.room.travelling[buffer])
+    if (!put(player.travelling, player.turn, player.arriving == 0, rows, player.room.travelling))
       return fail(player, "the rows that arrive do not fit in their buffer");
-    player.travelling[buffer] = rows;
-    player.buffer_of[step.arriving] = buffer;
+    player.arriving += rows;
+    player.buffer_of[step.arriving] = player.turn;
     return true;
+  }
+
+  // Rows of a group into a buffer of a pair; the first ones take the other buffer, which must be
+  // free. False where they do not fit.
+  static bool put(std::array<int64_t, 2>& used, size_t& turn, bool is_first, int64_t rows,
+                  const std::array<int64_t, 2>& room) {
+    if (is_first) {
+      turn = 1 - turn;
+      if (used[turn] != 0) return false;
+    }
+    used[turn] += rows;
+    return used[turn] <= room[turn];
   }
 
   bool start_gradient(Player& player, const Step& step) {
@@ -192,24 +209,27 @@ class Game {
         return fail(player, "sends dK, dV that it does not have, or not home");
       player.partial.erase(found);
     }
-    if (count_rows(step.arriving_rows) > player.room.arriving_gradient)
-      return fail(player, "the dK, dV that arrive do not fit in their buffer");
-    return start(player, step, 4, player.gradient);
+    if (player.gradients.empty()) player.arriving_gradient = 0;
+    if (!start(player, step, 4, player.gradients)) return false;
+    player.arriving_gradient += count_rows(step.arriving_rows);
+    return player.arriving_gradient <= player.room.arriving_gradient ||
+           fail(player, "the dK, dV that arrive do not fit in their buffer");
   }
 
   // A transfer is complete when both sides have started it, in the same place of their order. The
   // own send must have found its receive too: a synchronous send would wait for it.
-  bool await(Player& player, std::optional<Pending>& pending, const Step& step) {
-    if (!pending) return fail(player, "waits for what it has not started");
-    const Step& started = pending->step;
+  bool await(Player& player, std::deque<Pending>& under_way, const Step& step) {
+    if (under_way.empty()) return fail(player, "waits for what it has not started");
+    const Pending& pending = under_way.front();
+    const Step& started = pending.step;
     if (started.to >= 0 &&
-        posted_[{player.u, player.r, started.to, started.kind}].size() <= pending->sent) {
+        posted_[{player.u, player.r, started.to, started.kind}].size() <= pending.sent) {
       return false;
     }
     if (started.from >= 0) {
       const Wire wire{player.u, started.from, player.r, started.kind};
-      if (sent_[wire].size() <= pending->received) return false;
-      const Message& message = sent_[wire][pending->received];
+      if (sent_[wire].size() <= pending.received) return false;
+      const Message& message = sent_[wire][pending.received];
       if (message.block != started.arriving || message.rows != started.arriving_rows ||
           message.bytes != started.bytes_received) {
         return fail(player, fmt::format("wants {} bytes of block {}, is sent {} bytes of block {}",
@@ -223,7 +243,7 @@ class Game {
     }
     const bool ok = started.kind == StepKind::kShiftGradient ? come_home(player, started)
                                                              : arrive(player, started);
-    pending.reset();
+    under_way.pop_front();
     return ok;
   }
 
@@ -233,7 +253,8 @@ class Game {
   }
 
   bool come_home(Player& player, const Step& started) {
-    if (started.to >= 0) player.partial_rows[player.partial_buffer_of[started.block]] = 0;
+    if (started.to >= 0)
+      player.partial_rows[player.partial_buffer_of[started.block]] -= count_rows(started.rows);
     if (started.from < 0) return true;
     if (started.arriving != player.r) return fail(player, "receives dK, dV of a foreign block");
     if (!player.home.emplace(started.from, started.arriving_rows).second)
@@ -250,16 +271,16 @@ class Game {
     if (!player.attended.emplace(step.block, step.rows).second)
       return fail(player, fmt::format("attends to block {} twice", step.block));
     if (backward_ && step.block != player.r) {
-      const size_t buffer = player.partials++ % 2;
       const int64_t rows = count_rows(step.rows);
-      if (player.partial_rows[buffer] != 0 || rows > player.room.partial_gradient[buffer])
+      if (!put(player.partial_rows, player.partial_turn, player.attending == 0, rows,
+               player.room.partial_gradient))
         return fail(player, "dK, dV for others do not fit in their buffer");
-      player.partial_rows[buffer] = rows;
-      player.partial_buffer_of[step.block] = buffer;
+      player.attending += rows;
+      player.partial_buffer_of[step.block] = player.partial_turn;
       player.partial[step.block] = step.rows;
     }
     if (const auto found = player.buffer_of.find(step.block); found != player.buffer_of.end()) {
-      player.travelling[found->second] = 0;  // nobody needs the rows any more
+      player.travelling[found->second] -= count_rows(step.rows);  // nobody needs them any more
       player.parts.erase(step.block);
     }
     return true;
@@ -337,7 +358,8 @@ class Game {
       const auto of_rank = [&](const std::string& what) {
         return fmt::format("ring rank {}, Ulysses rank {}: {}", player.r, player.u, what);
       };
-      if (player.shift || player.gradient) return of_rank("never awaits a transfer it started");
+      if (!player.shifts.empty() || !player.gradients.empty())
+        return of_rank("never awaits a transfer it started");
       if (!player.buffer_of.empty() && player.parts.size() > 1)
         return of_rank("receives rows that it never attends to");
       if (!player.partial.empty()) return of_rank("keeps dK, dV that belong to another rank");

@@ -23,6 +23,11 @@ AttentionLayout make_layout(int ring, int ulysses, bool gather = false, int64_t 
   return layout;
 }
 
+AttentionLayout one_by_one(AttentionLayout layout) {
+  layout.hops_at_once = 1;
+  return layout;
+}
+
 std::vector<StepKind> kinds(const std::vector<Step>& steps) {
   std::vector<StepKind> result;
   for (const Step& step : steps) result.push_back(step.kind);
@@ -78,20 +83,39 @@ TEST(Schedule, CausalRingOverlapsEveryShiftAndMakesNoUselessOne) {
   using enum StepKind;
   // Rank 1 of 3 is seen by rank 2 and sees rank 0, both at hop 1. Hop 2 has nothing for it: rank 2
   // is not seen by rank 0, and rank 0 sends to rank 2.
-  const std::vector<Step> forward = forward_schedule(make_layout(3, 1), 1, 0);
+  const std::vector<Step> forward = forward_schedule(one_by_one(make_layout(3, 1)), 1, 0);
   EXPECT_EQ(kinds(forward), (std::vector<StepKind>{kShift, kAttend, kAwaitShift, kAttend}));
   EXPECT_EQ(forward[0].to, 2);
   EXPECT_EQ(forward[0].from, 0);
   // Rank 0 attends to its own block and sends it twice.
-  EXPECT_EQ(kinds(forward_schedule(make_layout(3, 1), 0, 0)),
+  EXPECT_EQ(kinds(forward_schedule(one_by_one(make_layout(3, 1)), 0, 0)),
             (std::vector<StepKind>{kShift, kAttend, kAwaitShift, kShift, kAwaitShift}));
   // The gradients follow one hop behind, each while the next block is attended to.
-  EXPECT_EQ(kinds(backward_schedule(make_layout(3, 1), 2, 0)),
+  EXPECT_EQ(kinds(backward_schedule(one_by_one(make_layout(3, 1)), 2, 0)),
             (std::vector<StepKind>{kShift, kAttend, kAwaitShift, kShift, kAttend, kShiftGradient,
                                    kAwaitShift, kAttend, kAwaitGradient, kShiftGradient,
                                    kAwaitGradient}));
   EXPECT_EQ(kinds(forward_schedule(make_layout(3, 1, true), 2, 0)),
             (std::vector<StepKind>{kGather, kGather, kAttend, kAttend, kAttend}));
+}
+
+// Both hops of a pair travel while the own block is attended to, and are one call then.
+TEST(Schedule, HopsGoInGroups) {
+  using enum StepKind;
+  const AttentionLayout layout = make_layout(4, 1);
+  EXPECT_EQ(kinds(forward_schedule(layout, 3, 0)),
+            (std::vector<StepKind>{kShift, kShift, kAttend, kAwaitShift, kAwaitShift, kShift,
+                                   kAttend, kAttend, kAwaitShift, kAttend}));
+  EXPECT_EQ(
+      kinds(backward_schedule(layout, 3, 0)),
+      (std::vector<StepKind>{kShift, kShift, kAttend, kAwaitShift, kAwaitShift, kShift, kAttend,
+                             kAttend, kShiftGradient, kShiftGradient, kAwaitShift, kAttend,
+                             kAwaitGradient, kAwaitGradient, kShiftGradient, kAwaitGradient}));
+  // The group of a hop is its distance, whatever else a rank leaves out.
+  AttentionLayout chunks = layout;
+  chunks.kind = MaskKind::kLocalSliding;
+  chunks.window = 1;
+  EXPECT_EQ(kinds(forward_schedule(chunks, 3, 0)), std::vector<StepKind>{kAttend});
 }
 
 AttentionLayout with_mask(AttentionLayout layout, MaskKind kind, int64_t window = 0) {
@@ -333,6 +357,7 @@ TEST(Checker, ProvesRandomLayouts) {
     layout.element_bytes = draw(2) == 0 ? 2 : 4;
     layout.kind = static_cast<MaskKind>(draw(4));
     layout.window = 1 + draw(length + 2);
+    layout.hops_at_once = static_cast<int>(1 + draw(4));
     layout.segmented = draw(2) == 0;
     if (draw(4) > 0) {
       layout = of_batch(layout, random_segments(layout.batch * length, 1 + draw(30), draw));
@@ -369,7 +394,7 @@ std::vector<Step>::iterator find_step(std::vector<Step>& steps, StepKind kind) {
 }
 
 TEST(Checker, FindsEveryKindOfDamage) {
-  const AttentionLayout layout = make_layout(4, 2);
+  const AttentionLayout layout = one_by_one(make_layout(4, 2));
   const auto without = [&](StepKind kind) {
     return [kind](std::vector<Step>& steps) { steps.erase(find_step(steps, kind)); };
   };
@@ -386,9 +411,9 @@ TEST(Checker, FindsEveryKindOfDamage) {
   };
   expect(kForward, without(kAttend), "does not attend to all");
   expect(kForward, without(kShift), "has not started");
-  expect(kForward, without(kAwaitShift), "while another one is under way");
+  expect(kForward, without(kAwaitShift), "while a whole group is under way");
   expect(kForward, without(kExchangeOut), "waits for ever");
-  expect(kBackward, without(kAwaitGradient), "while another one is under way");
+  expect(kBackward, without(kAwaitGradient), "while a whole group is under way");
   expect(kBackward, without(kShiftGradient), "has not started");
   expect(
       kForward, [](auto& s) { s.push_back(*find_step(s, kAttend)); }, "twice");
@@ -404,9 +429,16 @@ TEST(Checker, FindsEveryKindOfDamage) {
     s.rows.back().count -= 1;
     s.bytes_sent -= layout.row_elements(0) * layout.element_bytes;
   };
-  expect(kForward, change(kShift, drop_row), "do not fit in their buffer");
+  expect(kForward, change(kShift, drop_row), "is sent");
   const AttentionLayout swapped = make_layout(4, 2, false, 64, PlacementKind::kDualChunkSwap);
   EXPECT_THAT(fault_after(swapped, kForward, change(kShift, drop_row)), HasSubstr("is sent"));
+  // A row in two pieces has to be put together, and nobody has room for that here.
+  expect(kForward,
+         change(kShift,
+                [](Step& s) {
+                  s.rows = {{0, 7}, {7, 9}};
+                }),
+         "do not fit in their buffer");
   expect(kForward, change(kAttend, [](Step& s) { s.rows.back().count -= 1; }),
          "rows it does not have");
   expect(kBackward, change(kShiftGradient, [](Step& s) { s.to = 2; }), "");
@@ -417,7 +449,8 @@ TEST(Checker, FindsEveryKindOfDamage) {
 TEST(Checker, SeesEveryLostDoubledAndMisledStep) {
   for (bool gather : {false, true}) {
     for (auto placement : {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap}) {
-      const AttentionLayout layout = make_layout(3, 2, gather, 24, placement);
+      AttentionLayout layout = make_layout(3, 2, gather, 24, placement);
+      layout.hops_at_once = placement == PlacementKind::kContiguous ? 1 : 2;
       for (Direction direction : {Direction::kForward, Direction::kBackward}) {
         const Lists right = all_lists(layout, direction);
         ASSERT_EQ(find_fault(layout, direction, right), "");
@@ -451,7 +484,7 @@ TEST(Checker, SeesEveryLostDoubledAndMisledStep) {
 // each other's transfer of another hop.
 TEST(Checker, SeesADeadlock) {
   const AttentionLayout layout = [] {
-    AttentionLayout full = make_layout(3, 1);
+    AttentionLayout full = one_by_one(make_layout(3, 1));
     full.kind = MaskKind::kFull;
     return full;
   }();

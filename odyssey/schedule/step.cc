@@ -46,6 +46,8 @@ struct Hop {
   std::vector<RowRange> sent = {}, received = {};  // rows of the own block, rows of block `from`
 };
 
+using HopGroup = std::vector<Hop>;
+
 class Builder {
  public:
   Builder(const AttentionLayout& layout, int r, int u)
@@ -53,28 +55,37 @@ class Builder {
     // A rank without heads has nothing to exchange but what the head exchange brings.
     if (layout.row_elements(u) == 0) return;
     const int ring = layout.ring_size();
+    // By distance, not by what this rank needs: so a group waits only for earlier groups of other
+    // ranks, and nobody for ever.
+    int last_group = -1;
     for (int t = 1; t < ring; ++t) {
       Hop hop{(r + t) % ring, (r + ring - t) % ring, {}, {}};
       hop.sent = needed_rows(layout, block_segments(layout, hop.to), own_);
       hop.received = needed_rows(layout, own_, block_segments(layout, hop.from));
-      if (!hop.sent.empty() || !hop.received.empty()) hops_.push_back(std::move(hop));
+      if (hop.sent.empty() && hop.received.empty()) continue;
+      const int group = (t - 1) / layout.hops_at_once;
+      if (group != last_group) groups_.emplace_back();
+      last_group = group;
+      groups_.back().push_back(std::move(hop));
     }
   }
 
   std::vector<Step> forward() {
     exchange(StepKind::kExchangeIn, /*with_kv=*/true);
     if (layout_.outer_gather) {
-      for (const Hop& hop : hops_) add(transfer(StepKind::kGather, hop));
+      for (const HopGroup& group : groups_) {
+        for (const Hop& hop : group) add(transfer(StepKind::kGather, hop));
+      }
       attend_own();
-      for (const Hop& hop : hops_) attend(hop);
+      for (const HopGroup& group : groups_) attend(group);
     } else {
-      start_shift(0);
+      start_shifts(0);
       attend_own();
-      await_shift(0);
-      for (size_t i = 0; i < hops_.size(); ++i) {
-        start_shift(i + 1);
-        attend(hops_[i]);
-        await_shift(i + 1);
+      await_shifts(0);
+      for (size_t i = 0; i < groups_.size(); ++i) {
+        start_shifts(i + 1);
+        attend(groups_[i]);
+        await_shifts(i + 1);
       }
     }
     exchange(StepKind::kExchangeOut, /*with_kv=*/false);
@@ -85,19 +96,18 @@ class Builder {
   // rows of the other blocks are there too.
   std::vector<Step> backward() {
     exchange(StepKind::kExchangeIn, /*with_kv=*/false);
-    start_shift(0);
+    start_shifts(0);
     attend_own();
-    await_shift(0);
-    for (size_t i = 0; i < hops_.size(); ++i) {
-      start_shift(i + 1);
-      attend(hops_[i]);
-      // Before the wait for the next block: so a hop waits only for earlier hops of other ranks,
-      // and nobody for ever.
-      if (i > 0) add(waiting(StepKind::kAwaitGradient, gradient_transfer(hops_[i - 1])));
-      add(gradient_transfer(hops_[i]));
-      await_shift(i + 1);
+    await_shifts(0);
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      start_shifts(i + 1);
+      attend(groups_[i]);
+      // Before the wait for the next group: so a group waits only for earlier ones of other ranks.
+      if (i > 0) await_gradients(groups_[i - 1]);
+      for (const Hop& hop : groups_[i]) add(gradient_transfer(hop));
+      await_shifts(i + 1);
     }
-    if (!hops_.empty()) add(waiting(StepKind::kAwaitGradient, gradient_transfer(hops_.back())));
+    if (!groups_.empty()) await_gradients(groups_.back());
     exchange_gradients();
     return std::move(steps_);
   }
@@ -112,8 +122,10 @@ class Builder {
     const int64_t rows = layout_.placement.ring_block_rows(r_);
     if (layout_.row_elements(u_) > 0 && rows > 0) attend(r_, {{0, rows}});
   }
-  void attend(const Hop& hop) {
-    if (!hop.received.empty()) attend(hop.from, hop.received);
+  void attend(const HopGroup& group) {
+    for (const Hop& hop : group) {
+      if (!hop.received.empty()) attend(hop.from, hop.received);
+    }
   }
   void attend(int block, const std::vector<RowRange>& rows) {
     Step step{StepKind::kAttend};
@@ -165,13 +177,18 @@ class Builder {
     return step;
   }
 
-  void start_shift(size_t hop) {
-    if (layout_.outer_gather || hop >= hops_.size()) return;
-    add(transfer(StepKind::kShift, hops_[hop]));
+  void start_shifts(size_t group) {
+    if (layout_.outer_gather || group >= groups_.size()) return;
+    for (const Hop& hop : groups_[group]) add(transfer(StepKind::kShift, hop));
   }
-  void await_shift(size_t hop) {
-    if (layout_.outer_gather || hop >= hops_.size()) return;
-    add(waiting(StepKind::kAwaitShift, transfer(StepKind::kShift, hops_[hop])));
+  void await_shifts(size_t group) {
+    if (layout_.outer_gather || group >= groups_.size()) return;
+    for (const Hop& hop : groups_[group]) {
+      add(waiting(StepKind::kAwaitShift, transfer(StepKind::kShift, hop)));
+    }
+  }
+  void await_gradients(const HopGroup& group) {
+    for (const Hop& hop : group) add(waiting(StepKind::kAwaitGradient, gradient_transfer(hop)));
   }
 
   // A query head goes to its owner, a key/value head to everyone that needs it.
@@ -220,7 +237,7 @@ class Builder {
   const AttentionLayout& layout_;
   int r_, u_;
   BlockSegments own_;
-  std::vector<Hop> hops_;  // in order of distance, those without rows left out
+  std::vector<HopGroup> groups_;  // in order of distance, hops without rows left out
   std::vector<Step> steps_;
 };
 

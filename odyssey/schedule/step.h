@@ -13,9 +13,10 @@
 // receives exactly what it needs, which no other routing can undercut in bytes: a ring that passes
 // blocks on would carry rows through ranks that do not see them (a sliding window over
 // dual_chunk_swap looks both ways round the ring) and would take one more hop to bring dK and dV
-// home. Each hop is one rotation of the ranks: nobody receives from two at a time, and a slow rank
-// delays only those that need its rows. The price: where several ring ranks share a node, each of
-// them sends to the other nodes itself.
+// home. Hops go in groups of some: what one group brings is attended to in one kernel call, while
+// the next group travels. Each hop is one rotation of the ranks: nobody receives from two at a
+// time, and a slow rank delays only those that need its rows. The price: where several ring ranks
+// share a node, each of them sends to the other nodes itself.
 //
 // Rows that hold several documents change with every batch, and so do their lists: a rank is not
 // sent what its documents hide from it. All ranks have the segment ids of whole rows and make their
@@ -51,6 +52,9 @@ struct AttentionLayout {
   std::vector<Placement> rows = {};
   // The documents of each batch row, B entries; empty: one document a row, without padding.
   std::vector<std::vector<Document>> documents = {};
+  // Neighbouring hops that travel together and are attended to together: every kernel call loads
+  // and stores the state, dq and the packed queries once more, every hop in flight takes memory.
+  int hops_at_once = 2;
 
   int ring_size() const { return placement.ring_size(); }
   int ulysses_size() const { return placement.ulysses_size(); }
@@ -81,11 +85,13 @@ enum class StepKind {
   kExchangeIn,     // Ulysses all-to-all: all heads of some tokens -> some heads of all tokens
   kGather,         // own rows go to `to`, rows of `arriving` come from `from` and stay; waits
   kShift,          // starts: own rows go to `to`, rows of `arriving` come from `from`
-  kAwaitShift,     // the rows of the last kShift are here, and the own ones have left
-  kAttend,         // own queries attend to `rows` of `block` (forward or backward)
+  kAwaitShift,     // the rows of the oldest kShift not yet awaited are here, the own ones have left
+  kAttend,         // own queries attend to `rows` of `block` (forward or backward); steps that
+                   // follow each other may be one kernel call
   kShiftGradient,  // starts: dK, dV of `rows` of `block` go to their owner `to`; what rank `from`
                    // has for `arriving_rows` of the own block comes
-  kAwaitGradient,  // those dK, dV are here and are added to the own ones; the others have left
+  kAwaitGradient,  // those of the oldest kShiftGradient not yet awaited are here and are added to
+                   // the own ones; the others have left
   kExchangeOut,    // Ulysses all-to-all back: some heads of all tokens -> all heads of some tokens
 };
 std::string name_of(StepKind kind);
