@@ -92,7 +92,7 @@ TEST(RunConfig, ReadsTheQuickStart) {
   const RunConfig config = make_run_config("configs/tiny.yml", {}, 8);
   EXPECT_EQ(config.parallel.ring_size, 4);
   EXPECT_EQ(config.parallel.ulysses_size, 2);
-  EXPECT_EQ(config.parallel.placement, PlacementKind::kDualChunkSwap);
+  EXPECT_EQ(config.parallel.placement, PlacementKind::kPerDocument);
   EXPECT_EQ(config.data.global_batch_rows, 1);
   EXPECT_EQ(config.data.type, DatasetType::kText);
   EXPECT_EQ(config.data.text_document_separator, "%");
