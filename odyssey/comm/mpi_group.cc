@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The MPI backend: MPI_Isend and MPI_Irecv of bytes on a communicator of its own, nothing more.
 //
-// MPI counts are 32-bit, so a message travels in pieces. All pieces have the size of the limit but
-// the last, which is smaller, possibly empty: so the pieces of two different sizes always differ
-// somewhere, and a mismatch of sizes is found however large they are.
+// MPI counts are 32-bit, so a message travels in pieces (comm/pieces.h), and a mismatch of sizes is
+// found however large they are.
 #include "odyssey/comm/mpi_group.h"
 
 #include <exception>
@@ -15,6 +14,7 @@
 #include <mpi.h>
 
 #include "odyssey/base/error.h"
+#include "odyssey/comm/pieces.h"
 
 namespace odyssey {
 namespace {
@@ -51,9 +51,8 @@ class MpiRequest final : public Request {
         peer_(peer),
         tag_(tag),
         is_send_(is_send),
-        size_(size),
-        piece_limit_(piece_limit),
-        pieces_(static_cast<size_t>(size / piece_limit + 1), MPI_REQUEST_NULL) {}
+        cut_{size, piece_limit},
+        pieces_(static_cast<size_t>(cut_.count()), MPI_REQUEST_NULL) {}
 
   // Gives up what is under way. A receive no longer writes to memory that may vanish now.
   ~MpiRequest() override {
@@ -65,11 +64,7 @@ class MpiRequest final : public Request {
     }
   }
 
-  int64_t piece_count() const { return static_cast<int64_t>(pieces_.size()); }
-  int64_t piece_begin(int64_t piece) const { return piece * piece_limit_; }
-  int piece_size(int64_t piece) const {
-    return static_cast<int>(piece + 1 < piece_count() ? piece_limit_ : size_ - piece_begin(piece));
-  }
+  const Pieces& cut() const { return cut_; }
   MPI_Request* piece(int64_t index) { return &pieces_[static_cast<size_t>(index)]; }
 
   bool advance() override {
@@ -84,8 +79,8 @@ class MpiRequest final : public Request {
         int received = 0;
         MPI_Get_count(&status, MPI_BYTE, &received);
         const auto index = static_cast<int64_t>(done_);
-        if (received != piece_size(index)) {
-          throw_mismatch(fmt::format("{}", piece_begin(index) + received));
+        if (received != cut_.bytes(index)) {
+          throw_mismatch(fmt::format("{}", cut_.begin(index) + received));
         }
       }
     }
@@ -94,15 +89,15 @@ class MpiRequest final : public Request {
 
   std::string describe() const {
     return fmt::format("{}: {} {} bytes {} rank {} on rank {} of group \"{}\"", name_of(tag_),
-                       is_send_ ? "sending" : "receiving", size_, is_send_ ? "to" : "from", peer_,
-                       rank_, name_);
+                       is_send_ ? "sending" : "receiving", cut_.size, is_send_ ? "to" : "from",
+                       peer_, rank_, name_);
   }
 
  private:
   [[noreturn]] void throw_mismatch(const std::string& sent) const {
     throw RunError(fmt::format(
         "{}: rank {} of group \"{}\" sends {} bytes to rank {}, which receives {} bytes",
-        name_of(tag_), peer_, name_, sent, rank_, size_));
+        name_of(tag_), peer_, name_, sent, rank_, cut_.size));
   }
 
   std::string name_;
@@ -110,8 +105,7 @@ class MpiRequest final : public Request {
   int peer_;
   Tag tag_;
   bool is_send_;
-  int64_t size_;
-  int64_t piece_limit_;
+  Pieces cut_;
   std::vector<MPI_Request> pieces_;
   size_t done_ = 0;  // pieces before this one are complete
 };
@@ -167,9 +161,9 @@ class MpiGroup final : public Group {
   RequestPtr start_send(std::span<const std::byte> message, int to, Tag tag) override {
     auto request = std::make_unique<MpiRequest>(
         *this, to, tag, true, static_cast<int64_t>(message.size()), piece_limit_bytes());
-    for (int64_t piece = 0; piece < request->piece_count(); ++piece) {
+    for (int64_t piece = 0; piece < request->cut().count(); ++piece) {
       const int result =
-          MPI_Isend(message.data() + request->piece_begin(piece), request->piece_size(piece),
+          MPI_Isend(message.data() + request->cut().begin(piece), request->cut().bytes(piece),
                     MPI_BYTE, to, static_cast<int>(tag), communicator_, request->piece(piece));
       check_mpi(result, request->describe());
     }
@@ -179,9 +173,9 @@ class MpiGroup final : public Group {
   RequestPtr start_receive(std::span<std::byte> message, int from, Tag tag) override {
     auto request = std::make_unique<MpiRequest>(
         *this, from, tag, false, static_cast<int64_t>(message.size()), piece_limit_bytes());
-    for (int64_t piece = 0; piece < request->piece_count(); ++piece) {
+    for (int64_t piece = 0; piece < request->cut().count(); ++piece) {
       const int result =
-          MPI_Irecv(message.data() + request->piece_begin(piece), request->piece_size(piece),
+          MPI_Irecv(message.data() + request->cut().begin(piece), request->cut().bytes(piece),
                     MPI_BYTE, from, static_cast<int>(tag), communicator_, request->piece(piece));
       check_mpi(result, request->describe());
     }

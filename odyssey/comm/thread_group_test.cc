@@ -14,6 +14,7 @@
 #include "odyssey/comm/barrier.h"
 #include "odyssey/comm/comm_cases.h"
 #include "odyssey/comm/mpi_group.h"
+#include "odyssey/comm/pieces.h"
 
 namespace odyssey {
 namespace {
@@ -56,6 +57,27 @@ void wait_for_ever(Group& group) {
   std::vector<std::byte> message(10);
   RequestPtr request = group.receive(message, (group.rank() + 1) % group.size(), Tag::kUser);
   group.wait(request);
+}
+
+// Also beyond 2 and 4 GiB, where a count or a place of 32 bits wraps.
+TEST(Pieces, CoverEveryByteOnceWithinTheLimit) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  for (int64_t limit : {int64_t{1'000'003}, kGiB, 2 * kGiB - 1}) {
+    for (int64_t size : {int64_t{0}, int64_t{1}, limit - 1, limit, limit + 1, int64_t{3'000'010},
+                         2 * kGiB - 1, 2 * kGiB, 2 * kGiB + 8, 5 * kGiB + 1}) {
+      const Pieces pieces{size, limit};
+      int64_t next = 0;
+      for (int64_t piece = 0; piece < pieces.count(); ++piece) {
+        ASSERT_EQ(pieces.begin(piece), next) << size << " in pieces of " << limit;
+        ASSERT_GE(pieces.bytes(piece), 0);
+        ASSERT_LE(pieces.bytes(piece), limit);
+        next += pieces.bytes(piece);
+      }
+      ASSERT_EQ(next, size);
+      // The last one is smaller, so other sizes have another number of pieces or another last one.
+      ASSERT_LT(pieces.bytes(pieces.count() - 1), limit);
+    }
+  }
 }
 
 TEST(ThreadFailure, EndsTheWaitsOfAllOthersWithRankAndCause) {
