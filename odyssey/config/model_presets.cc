@@ -2,6 +2,7 @@
 #include "odyssey/config/model_presets.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include <fmt/core.h>
@@ -12,7 +13,18 @@
 namespace odyssey {
 namespace {
 
-enum Family { kLlama2, kMistral, kLlama3, kLlama31, kLlama32, kQwen25, kQwen3, kGemma };
+enum Family {
+  kLlama2,
+  kMistral,
+  kLlama3,
+  kLlama31,
+  kLlama32,
+  kQwen25,
+  kQwen3,
+  kGemma,
+  kGemma2,
+  kGemma3
+};
 
 struct Shape {
   const char* name;
@@ -47,6 +59,13 @@ constexpr Shape kShapes[] = {
     {"qwen3-32b", kQwen3, 5120, 64, 8, 128, 25600, 64, 151936, false},
     {"gemma-2b", kGemma, 2048, 8, 1, 256, 16384, 18, 256128, true},
     {"gemma-7b", kGemma, 3072, 16, 16, 256, 24576, 28, 256128, true},
+    // MaxText counts the layers of gemma2 in pairs.
+    {"gemma2-2b", kGemma2, 2304, 8, 4, 256, 9216, 26, 256128, true},
+    {"gemma2-9b", kGemma2, 3584, 16, 8, 256, 14336, 42, 256128, true},
+    {"gemma2-27b", kGemma2, 4608, 32, 16, 128, 36864, 46, 256128, true},
+    {"gemma3-4b", kGemma3, 2560, 8, 4, 256, 10240, 34, 262144, true},
+    {"gemma3-12b", kGemma3, 3840, 16, 8, 256, 15360, 48, 262144, true},
+    {"gemma3-27b", kGemma3, 5376, 32, 16, 128, 21504, 62, 262144, true},
 };
 
 struct Refused {
@@ -55,10 +74,6 @@ struct Refused {
 };
 
 constexpr const char* kExperts = "it has experts";
-constexpr const char* kGemma2 =
-    "it has norms behind attention and MLP, and a cap on its output logits";
-constexpr const char* kGemma3 =
-    "it has norms behind attention and MLP, and window layers with a RoPE of their own";
 constexpr const char* kGemma4 = "its global layers have other heads than its window layers";
 constexpr const char* kGptOss =
     "it has experts, a bias on the attention output and yarn scaling of RoPE";
@@ -77,12 +92,6 @@ constexpr Refused kRefused[] = {
     {"qwen3-235b-a22b", kExperts},
     {"qwen3-coder-480b-a35b", kExperts},
     {"qwen3-next-80b-a3b", kHybrid},
-    {"gemma2-2b", kGemma2},
-    {"gemma2-9b", kGemma2},
-    {"gemma2-27b", kGemma2},
-    {"gemma3-4b", kGemma3},
-    {"gemma3-12b", kGemma3},
-    {"gemma3-27b", kGemma3},
     {"gemma4-31b", kGemma4},
     {"gpt-oss-20b", kGptOss},
     {"gpt-oss-120b", kGptOss},
@@ -101,10 +110,12 @@ const char* theta_of(Family family) {
   switch (family) {
     case kLlama2:
     case kGemma:
+    case kGemma2:
       return "10000";
     case kMistral:
     case kQwen25:
     case kQwen3:
+    case kGemma3:
       return "1000000";
     case kLlama3:
     case kLlama31:
@@ -114,10 +125,35 @@ const char* theta_of(Family family) {
   return "";
 }
 
+// What the later gemmas have beside gemma: windows in most layers, norms behind attention and MLP.
+void add_gemma(const Shape& shape, std::vector<PresetEntry>& entries) {
+  const bool third = shape.family == kGemma3;
+  entries.push_back({"use_post_attn_norm", "true"});
+  entries.push_back({"use_post_ffw_norm", "true"});
+  entries.push_back({"sliding_window_size", third ? "1024" : "4096"});
+  entries.push_back(
+      {"attention_pattern", third ? "[local_sliding,local_sliding,local_sliding,local_sliding,"
+                                    "local_sliding,global]"
+                                  : "[local_sliding,global]"});
+  if (third) {
+    entries.push_back({"local_rope_max_timescale", "10000"});
+    entries.push_back({"rope_linear_scaling_factor", "8"});
+  } else {
+    entries.push_back({"attn_logits_soft_cap", "50"});
+    entries.push_back({"final_logits_soft_cap", "30"});
+  }
+  // Those of 27b scale scores by the embedding of a head, 1/sqrt(E / H), not by its size.
+  const bool by_width = shape.head_size == 128;
+  entries.push_back({"attention_scale",
+                     by_width ? fmt::format("{}", 1 / std::sqrt(static_cast<double>(
+                                                          shape.embedding / shape.query_heads)))
+                              : "None"});
+}
+
 std::vector<PresetEntry> entries_of(const Shape& shape) {
   const Family family = shape.family;
   const bool is_scaled = family == kLlama31 || family == kLlama32;
-  const bool is_gemma = family == kGemma;
+  const bool is_gemma = family == kGemma || family == kGemma2 || family == kGemma3;
   const bool has_small_epsilon = family == kQwen25 || family == kQwen3 || is_gemma;
   const auto yes = [](bool value) { return std::string(value ? "true" : "false"); };
   std::vector<PresetEntry> entries = {
@@ -134,7 +170,7 @@ std::vector<PresetEntry> entries_of(const Shape& shape) {
       {"rope_max_timescale", theta_of(family)},
       {"rope_type", is_scaled ? "llama3.1" : "default"},
       {"attention_bias", yes(family == kQwen25)},
-      {"use_qk_norm", yes(family == kQwen3)},
+      {"use_qk_norm", yes(family == kQwen3 || family == kGemma3)},
       {"scale_embedding", yes(is_gemma)},
       {"norm_adds_one", yes(is_gemma)},
   };
@@ -145,6 +181,7 @@ std::vector<PresetEntry> entries_of(const Shape& shape) {
     entries.push_back({"rope_high_frequency_factor", "4"});
     entries.push_back({"rope_original_length", "8192"});
   }
+  if (family == kGemma2 || family == kGemma3) add_gemma(shape, entries);
   return entries;
 }
 
@@ -166,7 +203,8 @@ std::vector<PresetEntry> model_preset(std::string_view model_name, std::string_v
     if (model_name == refused.name) {
       throw user_error(what, "a model that is built", model_name,
                        fmt::format("This model is not built: {}. Take one of the families llama2, "
-                                   "llama3, mistral, qwen2.5, qwen3 (dense) or gemma.",
+                                   "llama3, mistral, qwen2.5, qwen3 (dense), gemma, gemma2 or "
+                                   "gemma3.",
                                    refused.reason));
     }
   }

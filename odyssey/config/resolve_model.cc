@@ -96,11 +96,30 @@ void resolve_masks(const Settings& settings, ModelConfig& model, std::vector<std
   note_unused_window(settings, "chunk_attn_window_size", MaskKind::kChunk, model, asked, notes);
 }
 
+// 0 where sliding layers have the theta of all.
+double resolve_local_theta(const Settings& settings, const ModelConfig& model) {
+  const double theta = settings.real("local_rope_max_timescale");
+  if (theta == -1) return 0;
+  const bool has_sliding = std::ranges::any_of(
+      model.masks, [](const MaskRule& mask) { return mask.kind == MaskKind::kLocalSliding; });
+  if (!has_sliding) {
+    throw user_error(settings.label("local_rope_max_timescale"), "-1 without local_sliding layers",
+                     fmt::format("{}", theta), "Leave it out, or give the layers windows.");
+  }
+  return theta;
+}
+
 RopeScaling resolve_rope_scaling(const Settings& settings) {
   RopeScaling scaling;
   scaling.low_frequency_factor = settings.real("rope_low_frequency_factor");
   scaling.high_frequency_factor = settings.real("rope_high_frequency_factor");
   scaling.original_length = settings.integer("rope_original_length");
+  const double linear = settings.real("rope_linear_scaling_factor");
+  if (linear != 1 && settings.text("rope_type") != "default") {
+    throw user_error(settings.label("rope_linear_scaling_factor"), "1 with rope_type=llama3.1",
+                     fmt::format("{}", linear), "Give one of the two scalings.");
+  }
+  if (linear != 1) return {linear, 1, 4, 1};
   const bool is_scaled =
       settings.text("rope_type") == "llama3.1" && settings.flag("rope_use_scale");
   if (!is_scaled) return scaling;
@@ -146,6 +165,7 @@ void resolve_model(const Settings& settings, ModelConfig& model) {
   }
   model.norm_epsilon = static_cast<float>(settings.real("normalization_layer_epsilon"));
   model.rope_theta = settings.real("rope_max_timescale");
+  model.local_rope_theta = resolve_local_theta(settings, model);
   model.rope_scaling = resolve_rope_scaling(settings);
   model.activation =
       settings.text("mlp_activations") == "[gelu,linear]" ? Activation::kGelu : Activation::kSilu;
@@ -155,6 +175,10 @@ void resolve_model(const Settings& settings, ModelConfig& model) {
   model.scale_embedding = settings.flag("scale_embedding");
   model.norm_adds_one = settings.flag("norm_adds_one");
   model.attention_sink = settings.flag("attention_sink");
+  model.attention_output_norm = settings.flag("use_post_attn_norm");
+  model.mlp_output_norm = settings.flag("use_post_ffw_norm");
+  model.logit_soft_cap =
+      static_cast<float>(settings.optional_real("final_logits_soft_cap").value_or(0));
 }
 
 std::vector<MaskShare> mask_shares(const ModelConfig& model) {
@@ -189,6 +213,8 @@ int64_t parameter_count(const ModelConfig& model) {
   if (model.qkv_bias) layer += queries + 2 * keys;
   if (model.qk_norm) layer += 2 * model.head_size;
   if (model.attention_sink) layer += model.query_heads;
+  if (model.attention_output_norm) layer += model.embedding;
+  if (model.mlp_output_norm) layer += model.embedding;
   const int64_t heads = model.tied_head ? 1 : 2;
   return model.layers * layer + heads * model.vocabulary * model.embedding + model.embedding;
 }

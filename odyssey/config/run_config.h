@@ -19,7 +19,8 @@ enum class DataType { kFloat32, kBfloat16 };
 enum class Activation { kSilu, kGelu };  // gelu: the tanh form, as gemma has it
 enum class DatasetType { kSynthetic, kText };
 
-// NVIDIA- and Hugging-Face-style "llama3" scaling of the RoPE frequencies (factor 1 = none).
+// NVIDIA- and Hugging-Face-style "llama3" scaling of the RoPE frequencies (factor 1 = none). With
+// an original length of 1 every frequency is divided by the factor: linear scaling.
 struct RopeScaling {
   double factor = 1, low_frequency_factor = 1, high_frequency_factor = 4;
   int64_t original_length = 8192;
@@ -31,6 +32,7 @@ struct ModelConfig {
   int64_t query_heads = 0, kv_heads = 0, head_size = 0;
   float norm_epsilon = 1e-5f;
   double rope_theta = 10000;
+  double local_rope_theta = 0;  // of sliding layers, unscaled (gemma3); 0: as all others
   RopeScaling rope_scaling;
   Activation activation = Activation::kSilu;
   bool qkv_bias = false;         // qwen2.5
@@ -38,6 +40,9 @@ struct ModelConfig {
   bool tied_head = false;        // the embedding is the output head
   bool scale_embedding = false;  // gemma: embeddings times sqrt(E)
   bool norm_adds_one = false;    // gemma: normalised values times (1 + weight)
+  // gemma2: what attention and MLP add to the residual stream is normalised.
+  bool attention_output_norm = false, mlp_output_norm = false;
+  float logit_soft_cap = 0;  // gemma2: of the output logits; 0: none
   DataType data_type = DataType::kBfloat16;
   float attention_soft_cap = 0;  // 0: none
   float attention_scale = 0;     // 0: 1/sqrt(D)

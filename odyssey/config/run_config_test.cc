@@ -344,29 +344,55 @@ TEST(Preset, ParameterCountsAreThePublishedOnes) {
   // The published counts are for 256000 tokens; MaxText pads the vocabulary by 128.
   EXPECT_EQ(count("gemma-2b"), 2506172416 + 128 * 2048);
   EXPECT_EQ(count("gemma-7b"), 8537680896 + 128 * 3072);
+  EXPECT_EQ(count("gemma2-2b"), 2614341888 + 128 * 2304);
+  EXPECT_EQ(count("gemma2-9b"), 9241705984 + 128 * 3584);
+  EXPECT_EQ(count("gemma2-27b"), 27227128320 + 128 * 4608);
 }
 
 TEST(Preset, EveryModelIsValidAndHasItsDetails) {
   for (const std::string& name : model_names()) {
     const ModelConfig model = configure({"model_name=" + name}).model;
     EXPECT_EQ(model.name, name);
+    const bool second = name.starts_with("gemma2"), third = name.starts_with("gemma3");
+    EXPECT_EQ(model.masks.size(), second ? 2u : third ? 6u : 1u) << name;
+    EXPECT_EQ(model.attention_output_norm, second || third) << name;
+    EXPECT_EQ(model.mlp_output_norm, second || third) << name;
+    EXPECT_EQ(model.attention_soft_cap, second ? 50 : 0) << name;
+    EXPECT_EQ(model.logit_soft_cap, second ? 30 : 0) << name;
+    EXPECT_EQ(model.local_rope_theta, third ? 1e4 : 0) << name;
+    EXPECT_FALSE(model.attention_sink) << name;
     EXPECT_EQ(model.qkv_bias, name.starts_with("qwen2.5")) << name;
-    EXPECT_EQ(model.qk_norm, name.starts_with("qwen3")) << name;
+    EXPECT_EQ(model.qk_norm, name.starts_with("qwen3") || third) << name;
     EXPECT_EQ(model.scale_embedding, name.starts_with("gemma")) << name;
     EXPECT_EQ(model.norm_adds_one, name.starts_with("gemma")) << name;
     EXPECT_EQ(model.activation == Activation::kGelu, name.starts_with("gemma")) << name;
-    const double factor = name.starts_with("llama3.2")                                   ? 32
-                          : name.starts_with("llama3.1") || name.starts_with("llama3.3") ? 8
-                                                                                         : 1;
+    const double factor = name.starts_with("llama3.2") ? 32
+                          : name.starts_with("llama3.1") || name.starts_with("llama3.3") || third
+                              ? 8
+                              : 1;
     EXPECT_EQ(model.rope_scaling.factor, factor) << name;
-    EXPECT_EQ(model.rope_scaling.original_length, 8192) << name;
+    EXPECT_EQ(model.rope_scaling.original_length, third ? 1 : 8192) << name;
     const bool has_small_epsilon = name.starts_with("qwen") || name.starts_with("gemma");
     EXPECT_EQ(model.norm_epsilon, has_small_epsilon ? 1e-6f : 1e-5f) << name;
-    const double theta = name.starts_with("llama3")                                ? 5e5
-                         : name.starts_with("llama2") || name.starts_with("gemma") ? 1e4
-                                                                                   : 1e6;
+    const double theta = name.starts_with("llama3") ? 5e5
+                         : name.starts_with("llama2") || (name.starts_with("gemma") && !third)
+                             ? 1e4
+                             : 1e6;
     EXPECT_EQ(model.rope_theta, theta) << name;
   }
+}
+
+TEST(Preset, GemmasAlternate) {
+  const ModelConfig second = configure({"model_name=gemma2-27b"}).model;
+  EXPECT_THAT(mask_shares(second), ElementsAre(MaskShare{{MaskKind::kLocalSliding, 4096}, 23},
+                                               MaskShare{{MaskKind::kCausal, 0}, 23}));
+  EXPECT_FLOAT_EQ(second.attention_scale, 1.0f / 12);
+  const ModelConfig third = configure({"model_name=gemma3-4b"}).model;
+  EXPECT_THAT(mask_shares(third), ElementsAre(MaskShare{{MaskKind::kLocalSliding, 1024}, 29},
+                                              MaskShare{{MaskKind::kCausal, 0}, 5}));
+  EXPECT_EQ(third.attention_scale, 0);  // 1/sqrt(256)
+  EXPECT_EQ(mask_index(third, 5), 1);
+  EXPECT_EQ(mask_index(third, 33), 0);
 }
 
 TEST(Preset, AgreesWithEqualValuesAndYieldsWhenToldTo) {

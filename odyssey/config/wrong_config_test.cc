@@ -345,10 +345,14 @@ TEST(WrongConfig, WhatIsNotBuilt) {
        0,
        "weight_dtype: expected float32, got bfloat16. Weights and optimizer state are kept in "
        "float32."},
-      {{"final_logits_soft_cap=30"},
+      {{"local_rope_max_timescale=10000", "attention_type=full"},
        0,
-       "final_logits_soft_cap: expected None or 0.0, got 30. A cap on the output logits is not "
-       "built."},
+       "local_rope_max_timescale: expected -1 without local_sliding layers, got 10000. Leave it "
+       "out, or give the layers windows."},
+      {{"rope_linear_scaling_factor=8", "rope_type=llama3.1"},
+       0,
+       "rope_linear_scaling_factor: expected 1 with rope_type=llama3.1, got 8. Give one of the two "
+       "scalings."},
       {{"quantization=int8"},
        0,
        "quantization: expected \"\", got int8. Quantized training is not built."},
@@ -377,31 +381,27 @@ TEST(WrongConfig, Models) {
        "llama2-13b, llama2-70b, mistral-7b, llama3-8b, llama3-70b, llama3-405b, llama3.1-8b, "
        "llama3.1-70b, llama3.1-405b, llama3.2-1b, llama3.2-3b, llama3.3-70b, qwen2.5-1.5b, "
        "qwen2.5-7b, qwen2.5-14b, qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b, "
-       "gemma-2b or gemma-7b."},
+       "gemma-2b, gemma-7b, gemma2-2b, gemma2-9b, gemma2-27b, gemma3-4b, gemma3-12b or "
+       "gemma3-27b."},
       {{"model_name=mixtral-8x7b"},
        0,
        "model_name: expected a model that is built, got mixtral-8x7b. This model is not built: it "
        "has "
-       "experts. Take one of the families llama2, llama3, mistral, qwen2.5, qwen3 (dense) or "
-       "gemma."},
-      {{"model_name=gemma2-9b"},
-       0,
-       "model_name: expected a model that is built, got gemma2-9b. This model is not built: it has "
-       "norms behind attention and MLP, and a cap on its output logits. Take one of the families "
-       "llama2, llama3, "
-       "mistral, qwen2.5, qwen3 (dense) or gemma."},
+       "experts. Take one of the families llama2, llama3, mistral, qwen2.5, qwen3 (dense), "
+       "gemma, gemma2 or gemma3."},
       {{"model_name=gpt-oss-20b"},
        0,
        "model_name: expected a model that is built, got gpt-oss-20b. This model is not built: it "
        "has experts, a bias on the attention output and yarn scaling of RoPE. Take one of the "
-       "families llama2, llama3, mistral, qwen2.5, qwen3 (dense) or gemma."},
+       "families llama2, llama3, mistral, qwen2.5, qwen3 (dense), gemma, gemma2 or gemma3."},
       {{"model_name="},
        0,
        "model_name: expected default or a known model, got nothing. Known models: llama2-7b, "
        "llama2-13b, llama2-70b, mistral-7b, llama3-8b, llama3-70b, llama3-405b, llama3.1-8b, "
        "llama3.1-70b, llama3.1-405b, llama3.2-1b, llama3.2-3b, llama3.3-70b, qwen2.5-1.5b, "
        "qwen2.5-7b, qwen2.5-14b, qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b, "
-       "gemma-2b or gemma-7b."},
+       "gemma-2b, gemma-7b, gemma2-2b, gemma2-9b, gemma2-27b, gemma3-4b, gemma3-12b or "
+       "gemma3-27b."},
       {{"model_name=llama3-8b", "base_num_decoder_layers=2"},
        0,
        "base_num_decoder_layers: expected 32, as model_name=llama3-8b has it, got 2. Leave the key "

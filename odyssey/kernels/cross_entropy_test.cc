@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "odyssey/kernels/cross_entropy.h"
 
+#include <cmath>
 #include <limits>
 
 #include <gmock/gmock.h>
 
 #include "odyssey/base/error.h"
+#include "odyssey/kernels/soft_cap.h"
 #include "odyssey/kernels/testing.h"
 
 namespace odyssey {
@@ -127,6 +129,25 @@ TEST(CrossEntropyFp32, NamesATargetOutsideTheVocabulary) {
       EXPECT_THAT(error.what(), ::testing::HasSubstr("got " + std::to_string(wrong)));
     }
   }
+}
+
+TEST(SoftCap, IsTheTanhAndItsGradient) {
+  constexpr float kCap = 30;
+  std::vector<float> x = {0, 1e-4f, -1e-4f, 1, -3, 29, 31, -100, 1e4f, -1e30f, 0.3f, 7};
+  const std::vector<float> before = x;
+  const View<float, 2> logits(x.data(), {2, 6});
+  soft_cap(kCap, logits);
+  std::vector<float> d(x.size(), 2);
+  std::vector<bf16> narrow(x.size(), bf16(2.0f));
+  soft_cap_backward<float>(kCap, logits, View<float, 2>(d.data(), {2, 6}));
+  soft_cap_backward<bf16>(kCap, logits, View<bf16, 2>(narrow.data(), {2, 6}));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double t = std::tanh(double{before[i]} / double{kCap});
+    EXPECT_NEAR(x[i], double{kCap} * t, 1e-6 * double{kCap}) << before[i];
+    EXPECT_NEAR(d[i], 2 * (1 - t * t), 4e-6) << before[i];
+    EXPECT_NEAR(to_float(narrow[i]), 2 * (1 - t * t), 8e-3) << before[i];
+  }
+  EXPECT_EQ(std::signbit(x[2]), true);
 }
 
 }  // namespace

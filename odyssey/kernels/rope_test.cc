@@ -165,5 +165,12 @@ TYPED_TEST(Rope, RefusesOddHeadSizesAndWrongCounts) {
   rope(View<T, 3>(x.data(), {0, 1, 6}), {}, three, false);
 }
 
+// What a configuration gives for linear scaling: every wave is longer than an original length of 1.
+TEST(RopeFrequencies, AnOriginalLengthOfOneDividesAllByTheFactor) {
+  const std::vector<float> plain = rope_frequencies(64, 1e6);
+  const std::vector<float> linear = rope_frequencies(64, 1e6, {8, 1, 4, 1});
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(linear[i], plain[i] / 8);
+}
+
 }  // namespace
 }  // namespace odyssey

@@ -10,6 +10,7 @@
 #include "odyssey/kernels/embedding.h"
 #include "odyssey/kernels/matmul.h"
 #include "odyssey/kernels/rms_norm.h"
+#include "odyssey/kernels/soft_cap.h"
 
 namespace odyssey {
 namespace {
@@ -148,9 +149,11 @@ LossSum Decoder<T>::head(const LocalBatch& batch) {
     const View<T, 2> d_logits(d_logits_.data(), {count, model.vocabulary});
     const View<const T, 2> rows = norm.slice(0, begin, begin + count);
     linear_to_fp32<T>(rows, head_weight, logits);
+    if (model.logit_soft_cap != 0) soft_cap(model.logit_soft_cap, logits);
     const CrossEntropySum part =
         cross_entropy<T>(logits, std::span(batch.targets).subspan(begin, count),
                          std::span(batch.weights).subspan(begin, count), d_logits);
+    if (model.logit_soft_cap != 0) soft_cap_backward<T>(model.logit_soft_cap, logits, d_logits);
     sum.loss += part.loss;
     sum.weight += part.weight;
     // forward: logits = norm W^T
@@ -183,14 +186,14 @@ LossSum Decoder<T>::forward_backward(const LocalBatch& batch) {
   attention_.set_segments(batch.segments);
   embed(batch);
   for (int64_t layer = 0; layer < config_.model.layers; ++layer) {
-    attention_.use_mask(mask_index(config_.model, layer));
+    layer_.use_layer(layer);
     layer_.forward(groups[layer + 1], parameters_.gather(layer + 1), batch.positions,
                    layer_input(layer), layer_input(layer + 1));
     note_max_logits(layer);
   }
   const LossSum sum = head(batch);
   for (int64_t layer = config_.model.layers - 1; layer >= 0; --layer) {
-    attention_.use_mask(mask_index(config_.model, layer));
+    layer_.use_layer(layer);
     layer_.backward(groups[layer + 1], parameters_.gather(layer + 1), batch.positions,
                     layer_input(layer), View<T, 2>(d_.data(), {n(), config_.model.embedding}),
                     parameters_.gradient_room(layer + 1));

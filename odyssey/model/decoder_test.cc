@@ -197,6 +197,24 @@ TEST(Decoder, AlternatingMasksAndSinksHaveTheGradientsOfFiniteDifferences) {
   expect_gradients(config);
 }
 
+TEST(Decoder, LaterGemmasHaveTheGradientsOfFiniteDifferences) {
+  RunConfig config = tiny();
+  config.model.activation = Activation::kGelu;
+  config.model.norm_adds_one = true;
+  config.model.scale_embedding = true;
+  config.model.tied_head = true;
+  config.model.masks = {{MaskKind::kLocalSliding, 4}, {MaskKind::kCausal, 0}};
+  config.model.attention_output_norm = true;
+  config.model.mlp_output_norm = true;
+  config.model.attention_soft_cap = 2;
+  config.model.logit_soft_cap = 1.5f;
+  expect_gradients(config);
+  config.model.attention_soft_cap = config.model.logit_soft_cap = 0;
+  config.model.qk_norm = true;
+  config.model.local_rope_theta = 50;
+  expect_gradients(config);
+}
+
 // Each mask and the sinks matter: a layer that took another's would not pass the test above.
 TEST(Decoder, MasksOfLayersAndSinksChangeTheLoss) {
   RunConfig config = tiny();
@@ -232,6 +250,8 @@ TEST(Parameters, CountMatchesTheConfiguration) {
     config.model.qkv_bias = true;
     config.model.tied_head = tied;
     config.model.attention_sink = tied;
+    config.model.attention_output_norm = tied;
+    config.model.mlp_output_norm = true;
     EXPECT_EQ(parameter_total(parameter_groups(config.model)), parameter_count(config.model));
   }
 }

@@ -35,7 +35,12 @@ class DenseDecoder {
     for (int64_t layer = 1; layer <= c_.layers; ++layer) run_layer(layer, x);
     const int64_t last = c_.tied_head ? 0 : c_.layers + 1;
     const Matrix norm = rms_norm(x, vector(last, "final_norm"));
-    const Matrix logits = product(norm, matrix(last, c_.tied_head ? "embedding" : "head"));
+    Matrix logits = product(norm, matrix(last, c_.tied_head ? "embedding" : "head"));
+    const double cap = double{c_.logit_soft_cap};
+    for (std::vector<double>& row : logits) {
+      if (cap == 0) break;
+      for (double& logit : row) logit = cap * std::tanh(logit / cap);
+    }
     double sum = 0;
     for (size_t t = 0; t < logits.size(); ++t) {
       if (row_.weights[t] == 0) continue;
@@ -89,9 +94,15 @@ class DenseDecoder {
     return y;
   }
 
-  double frequency(int64_t pair) const {
-    const double plain = std::pow(
-        c_.rope_theta, -2.0 * static_cast<double>(pair) / static_cast<double>(c_.head_size));
+  const MaskRule& mask_of(int64_t layer) const {
+    return c_.masks[(layer - 1) % static_cast<int64_t>(c_.masks.size())];
+  }
+
+  double frequency(int64_t layer, int64_t pair) const {
+    const bool local = mask_of(layer).kind == MaskKind::kLocalSliding && c_.local_rope_theta != 0;
+    const double plain =
+        std::pow(local ? c_.local_rope_theta : c_.rope_theta,
+                 -2.0 * static_cast<double>(pair) / static_cast<double>(c_.head_size));
     ODYSSEY_CHECK(c_.rope_scaling.factor == 1, "the dense decoder has no scaled RoPE");
     return plain;
   }
@@ -105,7 +116,7 @@ class DenseDecoder {
     if (c_.qk_norm) x = normalized(x, vector(layer, norm));
     std::vector<double> y(size);
     for (int64_t i = 0; i < half; ++i) {
-      const double angle = row_.positions[t] * frequency(i);
+      const double angle = row_.positions[t] * frequency(layer, i);
       y[i] = x[i] * std::cos(angle) - x[i + half] * std::sin(angle);
       y[i + half] = x[i + half] * std::cos(angle) + x[i] * std::sin(angle);
     }
@@ -115,7 +126,7 @@ class DenseDecoder {
   // layer counts from 1: it is the layer's parameter group.
   bool sees(int64_t layer, int64_t i, int64_t j) const {
     if (row_.segments[i] != row_.segments[j] || row_.segments[i] == 0) return false;
-    const MaskRule& mask = c_.masks[(layer - 1) % static_cast<int64_t>(c_.masks.size())];
+    const MaskRule& mask = mask_of(layer);
     if (mask.kind == MaskKind::kFull) return true;
     if (j > i) return false;
     if (mask.kind == MaskKind::kLocalSliding) return i - j < mask.window;
@@ -183,7 +194,11 @@ class DenseDecoder {
         for (size_t i = 0; i < row.size(); ++i) row[i] += bias[i];
       }
     }
-    add(product(attention(qkv, layer), matrix(layer, "attention_output")), x);
+    Matrix output = product(attention(qkv, layer), matrix(layer, "attention_output"));
+    if (c_.attention_output_norm) {
+      output = rms_norm(output, vector(layer, "attention_output_norm"));
+    }
+    add(output, x);
     const Matrix gate_up =
         product(rms_norm(x, vector(layer, "post_attention_norm")), matrix(layer, "gate_up"));
     Matrix activated(x.size(), std::vector<double>(c_.mlp));
@@ -191,7 +206,9 @@ class DenseDecoder {
       for (int64_t f = 0; f < c_.mlp; ++f)
         activated[t][f] = gate(gate_up[t][f]) * gate_up[t][c_.mlp + f];
     }
-    add(product(activated, matrix(layer, "down")), x);
+    output = product(activated, matrix(layer, "down"));
+    if (c_.mlp_output_norm) output = rms_norm(output, vector(layer, "mlp_output_norm"));
+    add(output, x);
   }
 
   const ModelConfig& c_;

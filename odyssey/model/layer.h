@@ -22,7 +22,9 @@ class DecoderLayer {
   DecoderLayer(const ModelConfig& config, int64_t batch, int64_t rows,
                ParallelAttention<T>& attention);
 
-  // The mask is the one that the attention uses at the time.
+  // Which layer of the model, counted from 0, the calls that follow are: its mask and its RoPE.
+  void use_layer(int64_t layer);
+
   // y = layer(x). x, y: [N, E], not the same; weights: the gathered group of the layer; positions:
   // [N] for RoPE.
   void forward(const ParameterGroup& group, std::span<const T> weights,
@@ -42,8 +44,13 @@ class DecoderLayer {
   void forward_attention(const ParameterGroup& group, std::span<const T> weights,
                          std::span<const int32_t> positions, View<const T, 2> x);
   void forward_mlp(const ParameterGroup& group, std::span<const T> weights, View<const T, 2> x);
+  void forward_mlp_output(const ParameterGroup& group, std::span<const T> weights, View<T, 2> y);
   void backward_mlp(const ParameterGroup& group, std::span<const T> weights, View<T, 2> d,
                     std::span<float> gradient);
+  View<const T, 2> backward_output_norm(const ParameterGroup& group, std::span<const T> weights,
+                                        std::string_view name, Buffer<T>& output,
+                                        std::span<const float> rms, View<const T, 2> d,
+                                        std::span<float> gradient);
   void backward_sinks(const ParameterGroup& group, std::span<float> gradient) const;
   void backward_attention(const ParameterGroup& group, std::span<const T> weights,
                           std::span<const int32_t> positions, View<const T, 2> x, View<T, 2> d,
@@ -61,12 +68,15 @@ class DecoderLayer {
   const ModelConfig& config_;
   int64_t batch_, rows_;
   ParallelAttention<T>& attention_;
-  std::vector<float> frequencies_;
+  std::vector<float> frequencies_, local_frequencies_;  // RoPE's, of all layers, of sliding ones
+  std::span<const float> frequencies_in_use_;
   // Results of the forward pass that the backward pass needs, of one layer at a time.
+  // projected_ and mlp_output_: what the norms behind attention and MLP see, where there are such.
+  Buffer<T> projected_, mlp_output_;
   Buffer<T> norm1_, qkv_, qkv_raw_, attention_out_, middle_, norm2_, gate_up_, activated_;
-  Buffer<float> rms1_, rms2_, query_rms_, key_rms_;
-  // Gradients.
-  Buffer<T> d_norm_, d_qkv_, d_attention_, d_activated_;
+  Buffer<float> rms1_, rms2_, query_rms_, key_rms_, projected_rms_, mlp_output_rms_;
+  // Gradients; d_output_ before one of those two norms.
+  Buffer<T> d_output_, d_norm_, d_qkv_, d_attention_, d_activated_;
 };
 
 }  // namespace odyssey

@@ -54,9 +54,11 @@ ParameterGroup layer_group(const ModelConfig& c, int64_t layer) {
   if (c.attention_sink) group.vector(kSinks, c.query_heads, 0);
   group.matrix("attention_output", c.embedding, c.query_heads * c.head_size,
                depth * fan_in(c.query_heads * c.head_size));
+  if (c.attention_output_norm) group.vector("attention_output_norm", c.embedding, norm);
   group.vector("post_attention_norm", c.embedding, norm);
   group.matrix("gate_up", 2 * c.mlp, c.embedding, fan_in(c.embedding));
   group.matrix("down", c.embedding, c.mlp, depth * fan_in(c.mlp));
+  if (c.mlp_output_norm) group.vector("mlp_output_norm", c.embedding, norm);
   return group.take();
 }
 

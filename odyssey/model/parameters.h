@@ -53,7 +53,8 @@ std::span<E> vector_of(const ParameterGroup& group, std::span<E> values, std::st
 //   embedding: embedding [V, E]
 //   layer:     input_norm [E], query_key_value [(H+2K)D, E] (+ _bias), query_norm, key_norm [D]
 //              (qwen3), attention_sinks [H] (gpt-oss), attention_output [E, H D],
-//              post_attention_norm [E], gate_up [2F, E], down [E, F]
+//              attention_output_norm [E] (gemma2), post_attention_norm [E], gate_up [2F, E],
+//              down [E, F], mlp_output_norm [E] (gemma2)
 //   head:      final_norm [E], head [V, E]
 std::vector<ParameterGroup> parameter_groups(const ModelConfig& config);
 int64_t parameter_total(const std::vector<ParameterGroup>& groups);

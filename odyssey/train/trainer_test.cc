@@ -2,6 +2,7 @@
 // The whole trainer on several ranks against one rank: same losses, same gradient norms.
 #include "odyssey/train/trainer.h"
 
+#include <atomic>
 #include <cmath>
 
 #include <fmt/core.h>
@@ -14,6 +15,7 @@
 #include "odyssey/train/flops.h"
 #include "odyssey/train/learning_rate.h"
 #include "odyssey/train/memory.h"
+#include "odyssey/train/optimizer.h"
 
 namespace odyssey {
 namespace {
@@ -126,9 +128,32 @@ TEST_F(Training, AlternatingMasksAndSinksAreTheSameOnEveryLayout) {
     expect_same(run(with(3, 1, true, placement)), one);
   }
   expect_same(run(with(1, 2, false, PlacementKind::kContiguous)), one);
-  // Weight decay moves every weight but the sinks; their learning does not need it.
-  config_.optimizer.weight_decay = 0;
-  EXPECT_NE(run(config_).steps.back().parameter_norm, one.steps.back().parameter_norm);
+}
+
+// Without gradients only the decay moves weights; sinks, on whatever ranks they lie, stay.
+TEST_F(Training, WeightDecayLeavesSinksAlone) {
+  config_.model.attention_sink = true;
+  const std::vector<ParameterGroup> groups = parameter_groups(config_.model);
+  std::atomic<int64_t> kept{0}, decayed{0};
+  constexpr int kShards = 3;
+  run_on_threads(kShards, [&](Group& world) {
+    Mesh mesh(world, 1, 1, kShards, 1);
+    ShardedParameters<float> parameters(groups, 1, mesh);
+    const std::span<float> weights = parameters.weights();
+    std::fill(weights.begin(), weights.end(), 1.0f);
+    Optimizer optimizer(config_.optimizer, static_cast<int64_t>(weights.size()), mesh.shard(),
+                        parameters.ranges_of(kSinks));
+    const std::vector<float> gradients(weights.size());
+    const Optimizer::Norms norms = optimizer.step(1, 1, gradients, weights);
+    EXPECT_NEAR(norms.parameters,
+                std::sqrt(16 + 0.81 * static_cast<double>(parameter_total(groups) - 16)), 1e-3);
+    for (float weight : weights) {
+      if (weight == 1) ++kept;
+      if (std::abs(weight - 0.9f) < 1e-6f) ++decayed;
+    }
+  });
+  EXPECT_EQ(kept, 2 * 8);  // layers, heads
+  EXPECT_EQ(decayed, parameter_total(groups) - 2 * 8);
 }
 
 TEST_F(Training, BytesAndBalanceAreThoseOfAllLayers) {
@@ -252,6 +277,7 @@ TEST_F(Training, MemoryNeedIsWhatBuffersReallyHold) {
       config.model.data_type = narrow ? DataType::kBfloat16 : DataType::kFloat32;
       if (alternates) config.model.masks = {{MaskKind::kLocalSliding, 100}, {MaskKind::kCausal, 0}};
       config.model.attention_sink = alternates;
+      config.model.attention_output_norm = config.model.mlp_output_norm = alternates;
       const int64_t before = buffer_bytes_alive();
       int64_t alive = 0;
       class Watch : public TrainObserver {
