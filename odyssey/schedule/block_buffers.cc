@@ -7,12 +7,29 @@ namespace odyssey {
 
 namespace {
 
+// Of the kernel calls of a list: attend steps that follow each other, up to hops_at_once of them,
+// the own block alone. Where documents leave out hops, others stand side by side.
+int64_t most_at_once(const AttentionLayout& layout, int r, const std::vector<Step>& steps) {
+  int64_t most = 0, rows = 0, hops = 0;
+  for (const Step& step : steps) {
+    const bool is_other = step.kind == StepKind::kAttend && step.block != r;
+    if (!is_other || hops == layout.hops_at_once) rows = hops = 0;
+    if (!is_other) continue;
+    ++hops;
+    rows += count_rows(step.rows);
+    most = std::max(
+        most, layout.follows_documents() ? layout.hops_at_once * count_rows(step.rows) : rows);
+  }
+  return most;
+}
+
 // Of these lists. A group begins with a transfer behind a step of another kind.
 BlockBuffers buffers_of(const AttentionLayout& layout, int r, const std::vector<Step>& forward,
                         const std::vector<Step>& backward) {
   BlockBuffers buffers;
   buffers.own = buffers.own_gradient = buffers.at_once = layout.placement.ring_block_rows(r);
   for (const std::vector<Step>* steps : {&forward, &backward}) {
+    buffers.at_once = std::max(buffers.at_once, most_at_once(layout, r, *steps));
     size_t groups = 0, gradient_groups = 0;  // that brought rows, that sent some home
     StepKind before = StepKind::kExchangeIn;
     int64_t packed = 0, arriving = 0, leaving = 0;  // of a group so far
@@ -21,9 +38,6 @@ BlockBuffers buffers_of(const AttentionLayout& layout, int r, const std::vector<
       sum += count_rows(rows);
     };
     for (const Step& step : *steps) {
-      if (step.kind == StepKind::kAttend && step.block != r) {
-        buffers.at_once = std::max(buffers.at_once, layout.hops_at_once * count_rows(step.rows));
-      }
       const bool begins = step.kind != before;
       before = step.kind;
       // Of one piece documents may leave several.

@@ -291,7 +291,11 @@ TEST_F(Training, MemoryNeedIsWhatBuffersReallyHold) {
       run_on_threads(config.parallel.ranks(), [&](Group& world) { train(config, world, watch); });
       const auto need =
           static_cast<double>(memory_need(config).of_rank() * config.parallel.ranks());
-      EXPECT_NEAR(static_cast<double>(alive - before) / need, 1, 0.1)
+      // The need is that of the rank with most. Others of a ring have less: rank 0 of
+      // dual_chunk_swap is sent whole blocks, the last one halves.
+      const double share = static_cast<double>(alive - before) / need;
+      EXPECT_LE(share, 1.1) << ring << "x" << ulysses << " gather=" << gather << " bf16=" << narrow;
+      EXPECT_GE(share, ring > 2 ? 0.85 : 0.9)
           << ring << "x" << ulysses << " gather=" << gather << " bf16=" << narrow;
     }
   }
