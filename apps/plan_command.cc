@@ -20,6 +20,7 @@
 #include "odyssey/plan/fit.h"
 #include "odyssey/plan/timeline.h"
 #include "odyssey/plan/validation.h"
+#include "odyssey/train/memory.h"
 
 namespace odyssey {
 namespace {
@@ -181,7 +182,7 @@ Job job_of(const Job& job, const PlanRow& row) {
 
 int search_layouts(const PlanCommand& command) {
   PlanReport report;
-  report.job = make_job(command.yml, command.words);
+  report.job = make_job(command.yml, command.words, trainer_memory);
   Outputs outputs = open_outputs(command);
   CountCache cache;
   report.rows = search(report.job, cache);
@@ -199,6 +200,12 @@ int search_layouts(const PlanCommand& command) {
 }
 
 }  // namespace
+
+RankBytes trainer_memory(const RunConfig& config) {
+  const MemoryNeed need = memory_need(config);
+  return {static_cast<double>(need.state), static_cast<double>(need.whole_group),
+          static_cast<double>(need.activations)};
+}
 
 int run_plan_command(const PlanCommand& command) {
   if (command.fit) return fit_tables(command);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "odyssey/plan/job.h"
+
 namespace odyssey {
 
 struct PlanCommand {
@@ -16,6 +18,9 @@ struct PlanCommand {
   std::string json;    // file for all rows; empty: none
   std::string svg;     // folder for pictures, made where it is missing; empty: none
 };
+
+// What train/memory.h says of the trainer here, for machines of CPUs.
+RankBytes trainer_memory(const RunConfig& config);
 
 // Prints; returns the exit code.
 int run_plan_command(const PlanCommand& command);

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "odyssey/plan/cpu_cost.h"
 #include "odyssey/plan/fields.h"
 
 namespace odyssey {
@@ -52,6 +53,10 @@ Trust trust(const Job& job) {
     result.confidence = std::max(result.confidence, confidence);
     result.reasons.push_back(reason);
   };
+  if (was_measured(job)) {
+    result.reasons.push_back(fmt::format("{} was measured by odyssey calibrate", hardware.name));
+    return result;
+  }
   const std::string family = job.calibration.name;
   if (on.cells == 0) {
     lower_to(Confidence::kGuessed,

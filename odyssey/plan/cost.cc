@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include "odyssey/base/error.h"
+#include "odyssey/plan/cpu_cost.h"
 #include "odyssey/plan/network.h"
 
 namespace odyssey {
@@ -32,7 +33,8 @@ struct KernelTraits {
 class Estimator {
  public:
   Estimator(const Job& job, const Counts& counts, Scope scope)
-      : config_(job.config),
+      : job_(job),
+        config_(job.config),
         run_(job.config.run),
         model_(job.config.run.model),
         hardware_(job.hardware),
@@ -66,6 +68,11 @@ class Estimator {
   }
 
   Cost estimate() {
+    if (was_measured(job_)) {
+      cost_ = estimate_on_cores(job_, counts_, scope_);
+      cost_.model_teraflops = model_teraflops();
+      return std::move(cost_);
+    }
     const bool whole = scope_ == Scope::kStep;
     if (whole) add("linear", linear());
     for_each_mask([&] { add_attention(); });
@@ -328,6 +335,7 @@ class Estimator {
     return micro_batches() * (linear + attention) / kTera;
   }
 
+  const Job& job_;
   const PlanConfig& config_;
   const RunConfig& run_;
   const ModelConfig& model_;
@@ -356,6 +364,7 @@ double Cost::seconds(std::string_view name) const {
 }
 
 CallParts call_parts(const Job& job, const Counts& counts, const MaskCounts& mask) {
+  if (was_measured(job)) return call_parts_on_cores(job, counts, mask);
   return Estimator(job, counts, Scope::kAttentionForward).call_parts(mask);
 }
 

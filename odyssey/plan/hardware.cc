@@ -98,6 +98,9 @@ Hardware load_hardware(const std::string& name, std::span<const std::string> ove
     hardware.chips_per_node = fields.whole("chips_per_node", 1, kMostChips);
     hardware.node_gb_per_second = fields.number("node_gb_per_second", kLeastRate, kMostRate);
     hardware.network_gb_per_second = fields.number("network_gb_per_second", kLeastRate, kMostRate);
+    hardware.cores_in_all = hardware.chips * hardware.cores;
+    if (hardware.kind == MachineKind::kCpu) hardware.rates = read_cpu_rates(fields);
+    if (hardware.rates) hardware.rates->cores_per_host = hardware.chips_per_node * hardware.cores;
   }
   fields.refuse_rest();
   return hardware;

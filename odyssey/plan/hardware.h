@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "odyssey/plan/cpu_rates.h"
+
 namespace odyssey {
 
 enum class MachineKind { kTpu, kGpu, kCpu };
@@ -35,6 +37,8 @@ struct Hardware {
   // GPU and CPU: chips of one node talk at node speed, others over the network; per chip, one way.
   int64_t chips_per_node = 0;
   double node_gb_per_second = 0, network_gb_per_second = 0;
+  int64_t cores_in_all = 0;       // of all nodes, also when ranks have shared the chips (make_job)
+  std::optional<CpuRates> rates;  // of CPUs that `odyssey calibrate` measured
 };
 
 // Reads configs/hardware/NAME.yml, or the file where `name` ends in .yml; then applies `overrides`,

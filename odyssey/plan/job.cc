@@ -41,7 +41,8 @@ void check_data_types(const Job& job) {
 
 }  // namespace
 
-Job make_job(const std::string& yml_path, std::span<const std::string> words) {
+Job make_job(const std::string& yml_path, std::span<const std::string> words,
+             const TrainerMemory& trainer_memory) {
   std::vector<std::string> keys, overrides;
   for (const std::string& word : words) {
     if (word.starts_with(kPrefix)) {
@@ -63,6 +64,7 @@ Job make_job(const std::string& yml_path, std::span<const std::string> words) {
     job.config.kernel = {kTile, kTile, kTile, kTile, 0, false};
   }
   check_data_types(job);
+  job.trainer_memory = trainer_memory;
   return job;
 }
 

@@ -37,6 +37,13 @@ PlanMemory plan_memory(const Job& job, const Counts& counts) {
   const double embedding = real(model.embedding), head = real(model.head_size);
   const double queries = real(model.query_heads) * head, keys = real(model.kv_heads) * head;
   PlanMemory memory;
+  if (job.hardware.kind == MachineKind::kCpu && job.trainer_memory) {
+    const RankBytes own = job.trainer_memory(run);
+    memory.state = own.state;
+    memory.weights = own.weights;
+    memory.activations = own.activations;
+    return memory;
+  }
   memory.state = 12 * real(counts.parameters) / real(counts.sharing_ranks);
   memory.layer_inputs =
       real(model.layers) * tokens * (embedding + kept_numbers(model, job.config.remat)) * bytes;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of one chip during a step, item by item.
+// Memory of one chip during a step, item by item. Of CPUs the trainer's own count, if the job has
+// it: then logits are among the activations, and attention too.
 #pragma once
 #include "odyssey/plan/cost.h"
 

@@ -92,7 +92,7 @@ std::vector<WhatIf> what_ifs(const std::string& yml, std::span<const std::string
     PlanRow row;
     try {
       CountCache cache;
-      row = price(make_job(yml, changed(words, change)), cache);
+      row = price(make_job(yml, changed(words, change), job.trainer_memory), cache);
     } catch (const UserError&) {
       continue;  // this run cannot have it
     }
