@@ -10,6 +10,7 @@
 
 #include "apps/bench_attention.h"
 #include "apps/bench_command.h"
+#include "apps/bench_plan.h"
 #include "apps/bench_step.h"
 #include "apps/cores.h"
 #include "apps/describe.h"
@@ -21,7 +22,7 @@
 namespace odyssey {
 namespace {
 
-const std::vector<std::string> kKinds = {"kernel", "attention", "step"};
+const std::vector<std::string> kKinds = {"kernel", "attention", "step", "plan"};
 constexpr int64_t kMostRanks = 1024, kMostRepeats = 1000, kMostSteps = 100000;
 constexpr int64_t kLongest = int64_t{1} << 31;
 
@@ -172,9 +173,9 @@ int run_kernel(const BenchArguments& arguments, const Reader& reader) {
   return launcher_rank() == 0 ? run_bench_command(command) : kExitDone;
 }
 
-int run_attention(const BenchArguments& arguments, const Reader& reader) {
-  BenchAttentionCommand command;
-  command.key_values.assign(arguments.words.begin() + 1, arguments.words.end());
+BenchAttentionCommand attention_rows(const BenchArguments& arguments, const Reader& reader,
+                                     BenchAttentionCommand command) {
+  if (!arguments.ranks.empty()) command.ranks.clear();
   for (const int64_t ranks : reader.wholes("--ranks", arguments.ranks, kMostRanks)) {
     command.ranks.push_back(static_cast<int>(ranks));
   }
@@ -186,7 +187,36 @@ int run_attention(const BenchArguments& arguments, const Reader& reader) {
   command.repeats =
       static_cast<int>(reader.whole("--repeats", arguments.repeats, kMostRepeats, command.repeats));
   command.json = arguments.json;
+  return command;
+}
+
+int run_attention(const BenchArguments& arguments, const Reader& reader) {
+  BenchAttentionCommand command = attention_rows(arguments, reader, {});
+  command.key_values.assign(arguments.words.begin() + 1, arguments.words.end());
   return run_bench_attention(command, reader.engine());
+}
+
+// Twenty-four layouts and more, small enough for a minute.
+int run_plan(const BenchArguments& arguments, const Reader& reader) {
+  const std::vector<std::string>& words = arguments.words;
+  if (words.size() < 2 || words[1].find('=') != std::string::npos) {
+    throw usage_error("odyssey bench plan", "FILE.yml before the key=value words",
+                      words.size() < 2 ? "nothing" : words[1], "plan");
+  }
+  BenchAttentionCommand rows;
+  rows.ranks = {4, 8};
+  rows.lengths = {2048, 4096, 8192};
+  rows = attention_rows(arguments, reader, rows);
+  rows.key_values.assign(words.begin() + 2, words.end());
+  const auto is_set = [&](const char* key) {
+    return std::any_of(rows.key_values.begin(), rows.key_values.end(),
+                       [&](const std::string& word) { return word.starts_with(key); });
+  };
+  if (!is_set("base_num_query_heads=") && !is_set("base_num_kv_heads=")) {
+    rows.key_values.insert(rows.key_values.end(),
+                           {"base_num_query_heads=8", "base_num_kv_heads=2"});
+  }
+  return run_bench_plan({words[1], rows}, reader.engine());
 }
 
 int run_step(const BenchArguments& arguments, const Reader& reader) {
@@ -226,14 +256,14 @@ std::span<const BenchOption> bench_option_table() {
       {"--threads", &BenchArguments::threads, {"kernel"}},
       {"--seconds", &BenchArguments::seconds, {"kernel"}},
       {"--clock", &BenchArguments::clock, {"kernel"}},
-      {"--ranks", &BenchArguments::ranks, {"attention", "step"}},
-      {"--lengths", &BenchArguments::lengths, {"attention", "step"}},
-      {"--strategies", &BenchArguments::strategies, {"attention", "step"}},
-      {"--placements", &BenchArguments::placements, {"attention", "step"}},
+      {"--ranks", &BenchArguments::ranks, {"attention", "step", "plan"}},
+      {"--lengths", &BenchArguments::lengths, {"attention", "step", "plan"}},
+      {"--strategies", &BenchArguments::strategies, {"attention", "step", "plan"}},
+      {"--placements", &BenchArguments::placements, {"attention", "step", "plan"}},
       {"--documents", &BenchArguments::documents, {"attention"}},
       {"--steps", &BenchArguments::steps, {"step"}},
-      {"--repeats", &BenchArguments::repeats, {"attention", "step"}},
-      {"--comm", &BenchArguments::comm, {"attention", "step"}}};
+      {"--repeats", &BenchArguments::repeats, {"attention", "step", "plan"}},
+      {"--comm", &BenchArguments::comm, {"attention", "step", "plan"}}};
   return table;
 }
 
@@ -259,6 +289,7 @@ int run_bench(const BenchArguments& arguments) {
   const Reader reader(arguments, kind);
   if (kind == "attention") return run_attention(arguments, reader);
   if (kind == "step") return run_step(arguments, reader);
+  if (kind == "plan") return run_plan(arguments, reader);
   return run_kernel(arguments, reader);
 }
 

@@ -21,7 +21,7 @@ void expect_refused(const std::string& arguments, const std::string& message,
 }
 
 TEST(BenchArguments, KindsAndTheirHelp) {
-  const std::string kinds = "odyssey bench: expected kernel, attention or step, got ";
+  const std::string kinds = "odyssey bench: expected kernel, attention, step or plan, got ";
   expect_refused("", kinds + "nothing. See odyssey bench --help.");
   expect_refused("speed", kinds + "speed. See odyssey bench --help.");
   EXPECT_THAT(run_program("bench --help").out, StartsWith("odyssey bench: "));

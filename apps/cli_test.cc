@@ -52,7 +52,8 @@ TEST(Help, EveryCommandHasItsOwn) {
 }
 
 TEST(Help, LinesFitATerminal) {
-  for (const std::string command : {"", "train", "check", "attention", "bench", "plan", "keys"}) {
+  for (const std::string command :
+       {"", "train", "check", "attention", "bench", "plan", "calibrate", "keys"}) {
     std::string text = run_program(command + " --help").out;
     for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
       EXPECT_LE(end, 100U) << text.substr(0, end);
@@ -77,7 +78,7 @@ TEST(Keys, ListsAllOrThoseWithAWord) {
 
 TEST(Usage, UnknownCommandsAndOptions) {
   const std::string commands =
-      "command: expected train, check, attention, bench, plan or keys, got ";
+      "command: expected train, check, attention, bench, plan, calibrate or keys, got ";
   expect_user_error("trian", commands + "trian. Did you mean odyssey train?");
   expect_user_error("frobnicate", commands + "frobnicate. See odyssey --help.");
   expect_user_error("''", commands + "an empty word. See odyssey --help.");

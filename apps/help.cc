@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/help.h"
 
+#include "apps/calibrate_help.h"
 #include "odyssey/base/error.h"
 
 namespace odyssey {
@@ -15,6 +16,7 @@ Usage: odyssey COMMAND [arguments]
   attention  one attention call, files in and out
   bench      measure kernels, attention layouts and training steps on this machine
   plan       predict time and memory of a step on other machines
+  calibrate  measure this machine for plan
   keys       list the configuration keys
 odyssey COMMAND --help says more.
 
@@ -122,9 +124,11 @@ constexpr std::string_view kBench =
 Usage: odyssey bench kernel [SET ...] [options]
        odyssey bench attention [key=value ...] [options]
        odyssey bench step CONFIG.yml [key=value ...] [options]
+       odyssey bench plan FILE.yml [key=value ...] [options]
   kernel     each kernel alone, and its share of the live peak
   attention  one attention call on every layout of some ranks, against one dense rank
   step       training steps on every layout of some ranks, at several lengths
+  plan       attention calls beside what odyssey plan predicts for them
 odyssey bench kernel --help says more, and so on. docs/performance.md says how to read the tables.
 
 Example:
@@ -298,9 +302,11 @@ std::string_view help_text(std::string_view command, std::string_view kind) {
   if (command == "bench") {
     if (kind == "kernel") return kBenchKernel;
     if (kind == "attention") return kBenchAttention;
+    if (kind == "plan") return kBenchPlanHelp;
     return kind == "step" ? kBenchStep : kBench;
   }
   if (command == "plan") return kPlan;
+  if (command == "calibrate") return kCalibrateHelp;
   ODYSSEY_CHECK(command == "keys", "command {}", command);
   return kKeys;
 }

@@ -12,6 +12,7 @@
 
 #include "apps/attention_command.h"
 #include "apps/bench_arguments.h"
+#include "apps/calibrate_command.h"
 #include "apps/check_command.h"
 #include "apps/help.h"
 #include "apps/launch.h"
@@ -31,13 +32,15 @@ struct CommandLine {
   std::string command;
   bool wants_help = false, wants_version = false;
   std::string ranks, engine = "auto", input, output;
+  bool quick = false;
   bool validate = false, cross_validate = false, fit = false;
   std::string top, json, svg;  // of plan
   std::vector<std::string> words;
   BenchArguments bench;  // its options; its words are those above
 };
 
-const std::vector<std::string> kCommands = {"train", "check", "attention", "bench", "plan", "keys"};
+const std::vector<std::string> kCommands = {"train", "check",     "attention", "bench",
+                                            "plan",  "calibrate", "keys"};
 
 UserError usage_error(const std::string& what, const std::string& expected,
                       const std::string& actual, const std::string& command) {
@@ -64,6 +67,7 @@ UserError unknown_option(const std::string& word, const CommandLine& line) {
   if (command == "plan") {
     known = "--top, --json, --svg, --validate, --cross-validate, --fit, --output or --help";
   }
+  if (command == "calibrate") known = "--output, --quick, --ranks, --comm or --help";
   return usage_error("option", known, word, command);
 }
 
@@ -99,6 +103,10 @@ void add_command(CLI::App& app, const std::string& name, CommandLine& line) {
     command->add_option("--json", line.json);
     command->add_option("--svg", line.svg);
     return;
+  }
+  if (name == "calibrate") {
+    command->add_flag("--quick", line.quick);
+    command->add_option("--output", line.output);
   }
   command->add_option("--ranks", line.ranks);
   command->add_option("--comm", line.engine);
@@ -231,6 +239,13 @@ int run_plan(CommandLine& line) {
   return launcher_rank() == 0 ? run_plan_command(command) : kExitDone;
 }
 
+int run_calibrate(const CommandLine& line) {
+  refuse_yml(line, "key=value words only");
+  const LaunchOptions options = launch_options(line);
+  return run_calibrate_command({line.words, options.ranks, line.quick, line.output},
+                               options.engine);
+}
+
 int run_keys(const CommandLine& line) {
   if (line.words.size() > 1) {
     throw usage_error("odyssey keys", "one word", fmt::format("{}", line.words.size()),
@@ -264,6 +279,7 @@ int run(int argc, const char* const* argv) {
     return run_bench(line.bench);
   }
   if (line.command == "plan") return run_plan(line);
+  if (line.command == "calibrate") return run_calibrate(line);
   return run_keys(line);
 }
 
