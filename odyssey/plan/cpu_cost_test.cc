@@ -171,7 +171,8 @@ TEST_F(MeasuredMachine, MemoryIsTheTrainersOwnCount) {
 
 TEST_F(MeasuredMachine, PicturesShowItsRates) {
   const Job one = job(layout("ring", 4, 1, false));
-  const CallParts parts = call_parts(one, count(one));
+  const Counts counts = count(one);
+  const CallParts parts = call_parts(one, counts, counts.masks.front());
   // Four ranks on two cores; 8 heads, tiles of 128 x 128.
   EXPECT_NEAR(parts.tile, 8 * 128 * 128 * 1e-10 * 2, 1e-12);
   EXPECT_EQ(parts.hops, 3);
