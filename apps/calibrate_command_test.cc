@@ -136,16 +136,20 @@ TEST(PlanCheck, CountsErrorsAndOrder) {
   for (size_t i = 0; i < 3; ++i) {
     rows[i].length = 256;
     rows[i].predicted = predicted[i];
-    rows[i].seconds.median = measured[i];
+    rows[i].seconds = {measured[i], 0.99 * measured[i], 1.01 * measured[i]};
   }
   const Agreement all = agreement_of(rows);
   EXPECT_NEAR(all.mean_error, (1 - 1 / 1.02 + 1.0 / 3 + 0.2) / 3, 1e-12);
   EXPECT_NEAR(all.largest_error, 1.0 / 3, 1e-12);
-  EXPECT_EQ(all.pairs, 3);
-  EXPECT_EQ(all.ordered_pairs, 2);
+  EXPECT_EQ(all.layouts.pairs, 3);
+  EXPECT_EQ(all.layouts.ordered, 2);
   rows[2].length = 512;
-  EXPECT_EQ(agreement_of(rows).pairs, 1);
-  EXPECT_THAT(plan_check_text(rows), HasSubstr("1 of 1 pairs"));
+  EXPECT_EQ(agreement_of(rows).all.pairs, 3);
+  EXPECT_EQ(agreement_of(rows).layouts.pairs, 1);
+  EXPECT_THAT(plan_check_text(rows), HasSubstr("at all: 2 of 3 (67 %); of layouts at one length "
+                                               "and number of ranks: 1 of 1 (100 %)"));
+  rows[2].seconds.least = 1;  // one of its runs was as fast as the others
+  EXPECT_EQ(agreement_of(rows).all.pairs, 2);
 }
 
 // Writes a file that plan takes, whatever the kernels of this machine are.

@@ -17,16 +17,30 @@ Agreement agreement_of(const std::vector<PlanCheck>& rows) {
     result.mean_error += error / static_cast<double>(rows.size());
     result.largest_error = std::max(result.largest_error, error);
     for (const PlanCheck& b : rows) {
-      if (a.length != b.length || a.parallel.ranks() != b.parallel.ranks() ||
-          b.seconds.median < a.seconds.median * (1 + kTie)) {
-        continue;
+      const bool differ =
+          b.seconds.median >= a.seconds.median * (1 + kTie) && b.seconds.least > a.seconds.most;
+      if (!differ) continue;
+      const bool is_same_run = a.length == b.length && a.parallel.ranks() == b.parallel.ranks();
+      const int ordered = a.predicted < b.predicted ? 1 : 0;
+      for (PairOrder* order : {&result.all, &result.layouts}) {
+        if (order == &result.layouts && !is_same_run) continue;
+        ++order->pairs;
+        order->ordered += ordered;
       }
-      ++result.pairs;
-      result.ordered_pairs += a.predicted < b.predicted ? 1 : 0;
     }
   }
   return result;
 }
+
+namespace {
+
+std::string order_text(const PairOrder& order) {
+  if (order.pairs == 0) return "none differ";
+  return fmt::format("{} of {} ({:.0f} %)", order.ordered, order.pairs,
+                     100.0 * order.ordered / order.pairs);
+}
+
+}  // namespace
 
 std::string plan_check_text(const std::vector<PlanCheck>& rows) {
   constexpr double kPercent = 100;
@@ -43,12 +57,12 @@ std::string plan_check_text(const std::vector<PlanCheck>& rows) {
                    kPercent * row.error());
   }
   const Agreement all = agreement_of(rows);
-  fmt::format_to(std::back_inserter(text), "\n{} rows: mean error {:.1f} %, largest {:.1f} %; ",
+  fmt::format_to(std::back_inserter(text), "\n{} rows: mean error {:.1f} %, largest {:.1f} %\n",
                  rows.size(), kPercent * all.mean_error, kPercent * all.largest_error);
-  if (all.pairs == 0) return text + "no two layouts of a length differ by more than 5 %\n";
-  return text +
-         fmt::format("{} of {} pairs of layouts that differ by more than 5 % in order ({:.0f} %)\n",
-                     all.ordered_pairs, all.pairs, kPercent * all.ordered_pairs / all.pairs);
+  return text + fmt::format(
+                    "pairs in order, where medians differ by more than 5 % and spreads not at "
+                    "all: {}; of layouts at one length and number of ranks: {}\n",
+                    order_text(all.all), order_text(all.layouts));
 }
 
 void write_plan_checks(const std::vector<PlanCheck>& rows, BenchJson& json) {

@@ -22,9 +22,13 @@ struct PlanCheck {
   double error() const { return predicted / seconds.median - 1; }
 };
 
+// Pairs that surely differ: medians by over 5 %, and no run of one within the spread of the other.
+struct PairOrder {
+  int pairs = 0, ordered = 0;
+};
 struct Agreement {
   double mean_error = 0, largest_error = 0;
-  int pairs = 0, ordered_pairs = 0;  // of a length and number of ranks, that differ by over 5 %
+  PairOrder all, layouts;  // of all rows; of those of one length and number of ranks
 };
 Agreement agreement_of(const std::vector<PlanCheck>& rows);
 
