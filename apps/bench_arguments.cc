@@ -100,10 +100,10 @@ class Reader {
         names("--strategies", arguments_.strategies,
               {Strategy::kAllGather, Strategy::kRing, Strategy::kUlysses, Strategy::kUsp},
               choice.strategies);
-    choice.placements =
-        names("--placements", arguments_.placements,
-              {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap, PlacementKind::kStriped},
-              choice.placements);
+    choice.placements = names("--placements", arguments_.placements,
+                              {PlacementKind::kContiguous, PlacementKind::kDualChunkSwap,
+                               PlacementKind::kStriped, PlacementKind::kPerDocument},
+                              choice.placements);
     return choice;
   }
 
@@ -186,6 +186,12 @@ BenchAttentionCommand attention_rows(const BenchArguments& arguments, const Read
   command.documents = reader.whole("--documents", arguments.documents, kLongest, command.documents);
   command.repeats =
       static_cast<int>(reader.whole("--repeats", arguments.repeats, kMostRepeats, command.repeats));
+  const bool per_document =
+      std::ranges::count(command.choice.placements, PlacementKind::kPerDocument) > 0;
+  if (per_document && command.documents == 1) {
+    throw usage_error("--placements", "per_document only with --documents above 1",
+                      arguments.placements, arguments.words[0]);
+  }
   command.json = arguments.json;
   return command;
 }

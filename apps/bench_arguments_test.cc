@@ -73,7 +73,8 @@ TEST(BenchArguments, ListsAndNumbers) {
     expect_refused(kind + " --strategies ring,", strategies + "an empty word." + see);
     expect_refused(
         kind + " --placements zigzag",
-        "--placements: expected contiguous, dual_chunk_swap or striped, got zigzag." + see);
+        "--placements: expected contiguous, dual_chunk_swap, striped or per_document, got zigzag." +
+            see);
     expect_refused(kind + " --repeats 0",
                    "--repeats: expected a whole number from 1 to 1000, got 0." + see);
     expect_refused(kind + " --comm smoke",
@@ -86,6 +87,9 @@ TEST(BenchArguments, ListsAndNumbers) {
   expect_refused("attention --ranks 2,0",
                  "--ranks: expected whole numbers from 1 to 1024, with commas between them, got "
                  "2,0. See odyssey bench attention --help.");
+  expect_refused("attention --placements striped,per_document",
+                 "--placements: expected per_document only with --documents above 1, got "
+                 "striped,per_document. See odyssey bench attention --help.");
   expect_refused("step configs/tiny.yml --ranks 2,4",
                  "--ranks: expected a whole number from 1 to 1024, got 2,4. See odyssey bench step "
                  "--help.");

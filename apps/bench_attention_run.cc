@@ -173,7 +173,7 @@ BenchAttentionWork work_of(const BenchAttentionRow& row) {
   double most = 0;
   for (int rank = 0; rank < row.ranks(); ++rank) {
     const auto [r, u] = place_of(layout, rank);
-    const std::vector<Run> queries = layout.placement.ring_block(r);
+    const std::vector<Run> queries = block_runs(layout, r).front();
     std::vector<int32_t> segments;
     for (const Run& run : queries) {
       for (int64_t i = 0; i < run.count && !row.segments.empty(); ++i) {

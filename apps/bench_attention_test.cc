@@ -132,6 +132,16 @@ TEST(BenchAttention, BalanceShowsInTheBusiestRank) {
   EXPECT_LT(busiest(PlacementKind::kDualChunkSwap), 1.1);
 }
 
+TEST(BenchAttention, PerDocumentIsCountedWhereItsTokensSit) {
+  const BenchChoice choice{{Strategy::kRing},
+                           {PlacementKind::kContiguous, PlacementKind::kPerDocument}};
+  const std::vector<BenchAttentionRow> rows = rows_of({}, choice, 4, 5);
+  const BenchAttentionWork contiguous = work_of(rows[1]), per_document = work_of(rows[2]);
+  EXPECT_EQ(per_document.pairs_times_heads, contiguous.pairs_times_heads);
+  EXPECT_LT(per_document.busiest_over_mean, 1.15);
+  EXPECT_GT(contiguous.busiest_over_mean, 1.2);
+}
+
 SentBytes bytes_of_schedule(const BenchAttentionRow& row) {
   const AttentionLayout layout = row.layout();
   SentBytes all;

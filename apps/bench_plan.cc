@@ -57,7 +57,8 @@ void print_heading(const BenchPlanCommand& command, const ModelConfig& model, bo
       "at\n"
       "{:.3f} TFLOP/s a core, that of the file\n\n",
       command.file, model.query_heads, model.kv_heads, model.head_size, name_of(model.data_type),
-      name_of(model.masks.front().kind), is_mpi ? "processes" : "threads", command.rows.repeats, peak);
+      name_of(model.masks.front().kind), is_mpi ? "processes" : "threads", command.rows.repeats,
+      peak);
   std::fflush(stdout);
 }
 

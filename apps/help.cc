@@ -162,7 +162,8 @@ Options:
   --ranks LIST              numbers of ranks, such as 1,2,4,8 (default: 8 threads, or all processes)
   --lengths LIST            lengths of the sequence (default 16384)
   --strategies LIST         of all_gather, ring, ulysses, usp (default: all)
-  --placements LIST         of contiguous, dual_chunk_swap, striped (default: the first two)
+  --placements LIST         of contiguous, dual_chunk_swap, striped, per_document (default: the
+                            first two)
   --documents N             packs N documents of random lengths in the sequence (default 1)
   --repeats N               runs of each row (default 3)
   --json FILE               also writes each row as a line of JSON; a file that is there is emptied
@@ -189,7 +190,8 @@ Options:
   --ranks N                 ranks (default: 8 threads, or all processes)
   --lengths LIST            values of max_target_length (default: that of the configuration)
   --strategies LIST         of all_gather, ring, ulysses, usp (default: all)
-  --placements LIST         of contiguous, dual_chunk_swap, striped (default: the first two)
+  --placements LIST         of contiguous, dual_chunk_swap, striped, per_document (default: the
+                            first two)
   --steps N                 steps that count in each run, after one that warms up (default 3)
   --repeats N               runs of each cell, the table by turns (default 1)
   --json FILE               also writes each cell as a line of JSON; a file that is there is emptied
