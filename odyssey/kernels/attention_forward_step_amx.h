@@ -48,8 +48,8 @@ ODYSSEY_INLINE void store_held(float* held) {
   store_tile<3>(held + 768, 64);
 }
 
-// The sums that P V of this step adds to, 8 lines beside every 4 products of scores. They come from
-// L2, and their tiles are free only just before they are needed (measured 3 %).
+// The sums that P V of this step adds to, 8 lines beside every 4 products of scores. They may have
+// left L1, and their tiles are free only just before they are needed (measured 1 to 2 %).
 ODYSSEY_INLINE void fetch_sums(const char*& sums) {
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) _mm_prefetch(sums + 64 * i, _MM_HINT_T0);

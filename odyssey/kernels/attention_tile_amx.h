@@ -11,7 +11,7 @@ namespace odyssey::amx {
 
 inline constexpr int64_t kQueries = 32;  // rows of a query block: two tiles of 16 lanes
 inline constexpr int64_t kKeys = 64;     // rows of a key tile: four tiles of 16 rows
-// Query blocks of one call, which use every chunk of keys while it is in L2 (2 MiB). At head size
+// Query blocks of one call, which use the same keys while these are in L2 (2 MiB). At head size
 // 128, forward: Q and accumulators are 384 KiB; backward: four forms of operands, dQ, P and dS are
 // 1152 KiB.
 inline constexpr int64_t kForwardBlocks = 16;
