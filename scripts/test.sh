@@ -38,12 +38,14 @@ run release "$@" | tee build/release_tests.log
 build asan-ubsan
 # Sanitizers make the large grids of the kernels take a quarter of an hour: the cases of every kind stay, on small
 # shapes; the whole model exercises the rest. The parity table is the release build's.
-# The library that makes sends synchronous is preloaded, which the sanitizer's own has to be.
-run asan-ubsan -LE 'check|parity|isa' -E '^matmul_test|synchronous' "$@"
+# The library that makes sends synchronous is preloaded, which the sanitizer's own has to be. Resident memory is the
+# sanitizer's too.
+run asan-ubsan -LE 'check|parity|isa' -E '^matmul_test|synchronous|plan_memory' "$@"
 GTEST_FILTER='*Sinks*:*SoftCap*:*SeeNothing*:*HeadRanges*:*FarApart*:*WindowOfOne*:MatmulAmx.*Rounding' \
   run asan-ubsan -R '^(block_attention_test|matmul_test)$'
 build tsan
-# 64 threads on two cores, each watched, take many minutes.
-GTEST_FILTER='-*SixtyFourRanks*' run tsan -L ranks -E 'decoder_test|bench_' "$@"
+# Watched threads take minutes for the largest grids; smaller ones take the same paths.
+GTEST_FILTER='-*SixtyFourRanks*:*EqualsDenseForEvery*:*MemoryNeed*' \
+  run tsan -L ranks -E 'decoder_test|bench_|check_command|calibrate' "$@"
 echo "Preset release:"
 grep 'tests passed' build/release_tests.log
