@@ -287,11 +287,9 @@ AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem
   layout.kind = config.model.masks.front().kind;
   layout.window = config.model.masks.front().window;
   layout.segmented = !problem.segments.empty();
-  return of_batch(std::move(layout), problem.segments.empty()
-                                         ? std::span<const int32_t>()
-                                         : std::span(problem.segments)
-                                               .subspan(slice * layout.batch * problem.length,
-                                                        layout.batch * problem.length));
+  if (problem.segments.empty()) return of_batch(std::move(layout), {});
+  const int64_t ids = layout.batch * problem.length;
+  return of_batch(std::move(layout), std::span(problem.segments).subspan(slice * ids, ids));
 }
 
 float attention_scale(const RunConfig& config, int64_t head_size) {

@@ -77,6 +77,7 @@ class Reader {
                           std::vector<Enum> otherwise) const {
     if (text.empty()) return otherwise;
     std::vector<std::string> spelled;
+    spelled.reserve(known.size());
     for (const Enum value : known) spelled.emplace_back(name_of(value));
     std::vector<Enum> values;
     for (const std::string& word : split(text)) {

@@ -81,6 +81,7 @@ std::vector<std::vector<BenchAttentionRow>> by_ranks(const std::vector<BenchAtte
     groups[row.ranks()].push_back(row);
   }
   std::vector<std::vector<BenchAttentionRow>> result;
+  result.reserve(groups.size());
   for (auto& [ranks, group] : groups) result.push_back(std::move(group));
   return result;
 }
@@ -132,8 +133,8 @@ void run_all(const BenchPlanCommand& command, const std::vector<BenchAttentionRo
   }
   std::vector<PlanCheck> checks;
   for (const auto& group : groups) {
-    for (PlanCheck& check : measure(group, hardware, command.rows.repeats, ranks)) {
-      checks.push_back(std::move(check));
+    for (const PlanCheck& check : measure(group, hardware, command.rows.repeats, ranks)) {
+      checks.push_back(check);
     }
   }
   if (!ranks.prints()) return;

@@ -54,6 +54,7 @@ CallFactors fit_calls(const std::vector<BenchAttentionRow>& rows, const CpuRates
   // Transfers and copies are a few percent of a call: without this its noise would decide on them.
   constexpr double kPull = 0.05;
   std::vector<std::vector<double>> counts;
+  counts.reserve(rows.size());
   for (const BenchAttentionRow& row : rows) {
     counts.push_back(parts_of(row, rates, ranks_per_host));
   }

@@ -55,6 +55,7 @@ SentBytes sent_by_all(const AttentionLayout& layout, const std::vector<MaskShare
 void print_bytes(const AttentionLayout& layout, const AttentionLayout& mixed_layout,
                  const std::vector<MaskShare>& masks) {
   std::vector<MaskRule> rules;
+  rules.reserve(masks.size());
   for (const MaskShare& share : masks) rules.push_back(share.mask);
   const SentBytes all = sent_by_all(layout, masks);
   fmt::print(

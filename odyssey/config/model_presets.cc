@@ -145,9 +145,10 @@ void add_gemma(const Shape& shape, std::vector<PresetEntry>& entries) {
   // Those of 27b scale scores by the embedding of a head, 1/sqrt(E / H), not by its size.
   const bool by_width = shape.head_size == 128;
   entries.push_back({"attention_scale",
-                     by_width ? fmt::format("{}", 1 / std::sqrt(static_cast<double>(
-                                                          shape.embedding / shape.query_heads)))
-                              : "None"});
+                     by_width
+                         ? fmt::format("{}", 1 / std::sqrt(static_cast<double>(shape.embedding) /
+                                                           static_cast<double>(shape.query_heads)))
+                         : "None"});
 }
 
 std::vector<PresetEntry> entries_of(const Shape& shape) {
