@@ -11,6 +11,7 @@
 #include "odyssey/kernels/matmul.h"
 #include "odyssey/kernels/rms_norm.h"
 #include "odyssey/kernels/soft_cap.h"
+#include "odyssey/schedule/run_layout.h"
 
 namespace odyssey {
 namespace {
@@ -53,18 +54,11 @@ int64_t batch_rows_of_slice(const RunConfig& config) {
 }
 
 AttentionLayout attention_layout(const RunConfig& config, int64_t batch) {
-  const ParallelConfig& p = config.parallel;
-  AttentionLayout layout{
-      Placement(p.placement, config.data.sequence_length, p.ring_size, p.ulysses_size),
-      HeadMap(config.model.query_heads, config.model.kv_heads, p.ulysses_size)};
-  layout.outer_gather = p.outer_gather;
-  layout.batch = batch;
-  layout.head_size = config.model.head_size;
-  layout.element_bytes = config.model.data_type == DataType::kBfloat16 ? 2 : 4;
+  AttentionLayout layout = run_layout(config, batch);
   // Text without packing is padded.
   layout.segmented = config.data.type == DatasetType::kText ||
                      (config.data.packing && config.data.max_segments_per_row >= 2);
-  return with_mask(layout, config.model.masks.front());
+  return layout;
 }
 
 template <class T>

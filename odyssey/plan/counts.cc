@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "odyssey/base/error.h"
-#include "odyssey/schedule/step.h"
+#include "odyssey/schedule/run_layout.h"
 
 namespace odyssey {
 namespace {
@@ -16,16 +16,9 @@ namespace {
 constexpr int64_t kElementBytes = 4;
 
 AttentionLayout layout_of(const RunConfig& run, const MaskRule& mask, int64_t rows) {
-  const ParallelConfig& p = run.parallel;
-  return {Placement(p.placement, run.data.sequence_length, p.ring_size, p.ulysses_size),
-          HeadMap(run.model.query_heads, run.model.kv_heads, p.ulysses_size),
-          p.outer_gather,
-          rows,
-          run.model.head_size,
-          kElementBytes,
-          mask.kind,
-          mask.window,
-          {}};
+  AttentionLayout layout = with_mask(run_layout(run, rows), mask);
+  layout.element_bytes = kElementBytes;
+  return layout;
 }
 
 void take_most(int64_t& most, int64_t value) {

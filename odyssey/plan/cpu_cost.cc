@@ -8,6 +8,7 @@
 
 #include "odyssey/base/error.h"
 #include "odyssey/plan/rank_script.h"
+#include "odyssey/schedule/run_layout.h"
 
 namespace odyssey {
 namespace {
@@ -16,18 +17,6 @@ constexpr int kMostGroup = 64;  // ranks of a context group
 
 double real(int64_t number) {
   return static_cast<double>(number);
-}
-
-AttentionLayout layout_of(const RunConfig& run, int64_t rows, const MaskRule& mask) {
-  const ParallelConfig& p = run.parallel;
-  AttentionLayout layout{
-      Placement(p.placement, run.data.sequence_length, p.ring_size, p.ulysses_size),
-      HeadMap(run.model.query_heads, run.model.kv_heads, p.ulysses_size)};
-  layout.outer_gather = p.outer_gather;
-  layout.batch = rows;
-  layout.head_size = run.model.head_size;
-  layout.element_bytes = run.model.data_type == DataType::kFloat32 ? 4 : 2;
-  return with_mask(layout, mask);
 }
 
 // A context group and its part of the cores of its hosts.
@@ -101,7 +90,7 @@ struct AttentionTimes {
 void add_layers(const Job& job, const Counts& counts, const MaskShare& share, Scope scope,
                 const ModelCores& cores, double together, AttentionTimes& times) {
   const RunConfig& run = job.config.run;
-  const AttentionLayout layout = layout_of(run, counts.rows, share.mask);
+  const AttentionLayout layout = with_mask(run_layout(run, counts.rows), share.mask);
   const int ring = layout.ring_size(), ulysses = layout.ulysses_size();
   const HostMap hosts{ring, ulysses, run.parallel.ring_nodes, run.parallel.ulysses_nodes,
                       cores.ranks_per_host};
