@@ -156,9 +156,6 @@ int64_t ParallelAttention<T>::workspace_bytes(const AttentionLayout& layout,
 
 template <class T>
 void ParallelAttention<T>::set_segments(std::span<const int32_t> segments) {
-  const int64_t length = layout_.placement.sequence_length();
-  ODYSSEY_CHECK(segments.empty() || static_cast<int64_t>(segments.size()) == layout_.batch * length,
-                "{} segment ids for {} rows of {}", segments.size(), layout_.batch, length);
   layout_ = of_batch(std::move(layout_), segments);
   if (layout_.follows_documents()) make_steps();
   make_calls(segments);

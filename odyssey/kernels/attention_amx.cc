@@ -14,6 +14,11 @@
 namespace odyssey::amx {
 namespace {
 
+// With one thread the keys of one head stay in L2.
+Cut forward_cut() {
+  return {std::min<int64_t>(kHeadsAtOnce, thread_count()), kForwardBlocks};
+}
+
 // Many blocks share what it costs to load and store dK and dV. Fewer, and one head for one thread,
 // leave room in L2 for all keys of the head, if those are few.
 constexpr int64_t kFewKeyTiles = 8;
@@ -81,40 +86,38 @@ void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
     grown(head.k, call.words());
     grown(head.v, call.words());
   }
-  for_heads(call, {std::min<int64_t>(kHeadsAtOnce, thread_count()), kForwardBlocks},
-            [&](const HeadPlan* plans, int64_t count) {
-              for_key_tiles(call, count, [&](int64_t i, int64_t t) {
-                const int64_t row = t * kKeys, g = plans[i].kv_head, at = row * call.shape.padded();
-                const int64_t tile_rows = call.rows_of_tile(t);
-                pack_rows(bits(&k(row, g, 0)), k.stride(0), tile_rows, call.shape,
-                          scratch.heads[i].k.data() + at);
-                pack_transposed(bits(&v(row, g, 0)), v.stride(0), tile_rows, call.shape,
-                                scratch.heads[i].v.data() + at);
-              });
-              parallel_for(most_items(plans, count) * count, [&](int64_t index) {
-                const HeadPlan& plan = plans[index % count];
-                if (index / count >= plan.items()) return;
-                Item item(call, plan, index / count, output != nullptr);
-                for (int64_t b = 0; b < item.count; ++b) {
-                  QueryBlock& block = item.blocks[b];
-                  block.max = &state.max(item.head[b], item.row[b]);
-                  block.sum = &state.sum(item.head[b], item.row[b]);
-                  block.accumulator = &state.accumulator(item.row[b], item.head[b], 0);
-                  block.accumulator_stride = state.accumulator.stride(0);
-                  if (output == nullptr) continue;
-                  block.out =
-                      reinterpret_cast<uint16_t*>(&output->out(item.row[b], item.head[b], 0));
-                  block.out_stride = output->out.stride(0);
-                }
-                if (item.count > 0) {
-                  Finisher finisher{state, output, item};
-                  forward(item.blocks, item.count, head_of(call, scratch.heads[index % count]),
-                          call.shape, {Finisher::factors, &finisher},
-                          thread_work(forward_bytes(call.shape, kForwardBlocks)));
-                }
-                if (is_calling_thread()) poll();
-              });
-            });
+  for_heads(call, forward_cut(), [&](const HeadPlan* plans, int64_t count) {
+    for_key_tiles(call, count, [&](int64_t i, int64_t t) {
+      const int64_t row = t * kKeys, g = plans[i].kv_head, at = row * call.shape.padded();
+      const int64_t tile_rows = call.rows_of_tile(t);
+      pack_rows(bits(&k(row, g, 0)), k.stride(0), tile_rows, call.shape,
+                scratch.heads[i].k.data() + at);
+      pack_transposed(bits(&v(row, g, 0)), v.stride(0), tile_rows, call.shape,
+                      scratch.heads[i].v.data() + at);
+    });
+    parallel_for(most_items(plans, count) * count, [&](int64_t index) {
+      const HeadPlan& plan = plans[index % count];
+      if (index / count >= plan.items()) return;
+      Item item(call, plan, index / count, output != nullptr);
+      for (int64_t b = 0; b < item.count; ++b) {
+        QueryBlock& block = item.blocks[b];
+        block.max = &state.max(item.head[b], item.row[b]);
+        block.sum = &state.sum(item.head[b], item.row[b]);
+        block.accumulator = &state.accumulator(item.row[b], item.head[b], 0);
+        block.accumulator_stride = state.accumulator.stride(0);
+        if (output == nullptr) continue;
+        block.out = reinterpret_cast<uint16_t*>(&output->out(item.row[b], item.head[b], 0));
+        block.out_stride = output->out.stride(0);
+      }
+      if (item.count > 0) {
+        Finisher finisher{state, output, item};
+        forward(item.blocks, item.count, head_of(call, scratch.heads[index % count]), call.shape,
+                {Finisher::factors, &finisher},
+                thread_work(forward_bytes(call.shape, kForwardBlocks)));
+      }
+      if (is_calling_thread()) poll();
+    });
+  });
 }
 
 void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
