@@ -245,12 +245,10 @@ AttentionResult run_typed(const RunConfig& config, const AttentionProblem& probl
             config.parallel.ulysses_size,
             {config.parallel.ring_nodes, config.parallel.ulysses_nodes});
   const RankPart part(config, problem, world.rank());
-  ParallelAttentionOptions options;
-  options.scale = attention_scale(config, problem.head_size);
-  options.soft_cap = config.model.attention_soft_cap;
 
   const auto tensors = take_together<T>(problem, part, world);
-  ParallelAttention<T> attention(layout, options, mesh.ring(), mesh.ulysses());
+  ParallelAttention<T> attention(layout, call_options(config, problem.head_size), mesh.ring(),
+                                 mesh.ulysses());
   attention.use_sinks(problem.sinks);
   if (!problem.segments.empty()) {
     attention.set_segments(
@@ -284,10 +282,9 @@ AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem
   layout.batch = problem.batch / slices;
   layout.head_size = problem.head_size;
   layout.element_bytes = config.model.data_type == DataType::kFloat32 ? 4 : 2;
-  layout.kind = config.model.masks.front().kind;
-  layout.window = config.model.masks.front().window;
   layout.segmented = !problem.segments.empty();
-  if (problem.segments.empty()) return of_batch(std::move(layout), {});
+  layout = with_mask(std::move(layout), config.model.masks.front());
+  if (problem.segments.empty()) return layout;
   const int64_t ids = layout.batch * problem.length;
   return of_batch(std::move(layout), std::span(problem.segments).subspan(slice * ids, ids));
 }
@@ -295,6 +292,13 @@ AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem
 float attention_scale(const RunConfig& config, int64_t head_size) {
   if (config.model.attention_scale != 0) return config.model.attention_scale;
   return static_cast<float>(1 / std::sqrt(static_cast<double>(head_size)));
+}
+
+ParallelAttentionOptions call_options(const RunConfig& config, int64_t head_size) {
+  ParallelAttentionOptions options;
+  options.scale = attention_scale(config, head_size);
+  options.soft_cap = config.model.attention_soft_cap;
+  return options;
 }
 
 AttentionResult run_attention(const RunConfig& config, const AttentionProblem& problem,

@@ -9,6 +9,7 @@
 
 #include "odyssey/comm/group.h"
 #include "odyssey/config/run_config.h"
+#include "odyssey/context/parallel_attention.h"
 #include "odyssey/schedule/step.h"
 
 namespace odyssey {
@@ -46,5 +47,7 @@ AttentionLayout attention_layout(const RunConfig& config, const AttentionProblem
 
 // The factor of the scores: attention_scale, or 1/sqrt(D).
 float attention_scale(const RunConfig& config, int64_t head_size);
+// That factor and the soft cap.
+ParallelAttentionOptions call_options(const RunConfig& config, int64_t head_size);
 
 }  // namespace odyssey

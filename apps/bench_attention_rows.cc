@@ -7,7 +7,6 @@
 
 #include "apps/describe.h"
 #include "odyssey/base/error.h"
-#include "odyssey/config/spelling.h"
 #include "odyssey/train/memory.h"
 
 namespace odyssey {
@@ -33,17 +32,10 @@ bool sets(const std::vector<std::string>& words, const std::string& key) {
                      [&](const std::string& word) { return word.starts_with(key + "="); });
 }
 
-void refuse_other_keys(const std::vector<std::string>& words) {
-  std::vector<std::string> known;
-  for (const ShapeKey& key : kShapeKeys) known.emplace_back(key.name);
-  for (const std::string& word : words) {
-    const std::string name = word.substr(0, word.find('='));
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const std::string nearest = nearest_name(name, known);
-    throw user_error("key", join_with_or(known), word,
-                     nearest.empty() ? "Other keys change no attention call."
-                                     : fmt::format("Did you mean {}?", nearest));
-  }
+std::vector<std::string> shape_keys() {
+  std::vector<std::string> names;
+  for (const ShapeKey& key : kShapeKeys) names.emplace_back(key.name);
+  return names;
 }
 
 std::vector<int> ranks_of(const BenchAttentionCommand& command, int64_t processes) {
@@ -66,7 +58,7 @@ std::vector<BenchAttentionRow> bench_attention_rows(const BenchAttentionCommand&
                                                     int64_t processes) {
   const std::vector<int> ranks = ranks_of(command, processes);
   refuse_layout_keys(command.key_values, "attention", {});
-  refuse_other_keys(command.key_values);
+  refuse_other_keys(command.key_values, shape_keys(), "Other keys change no attention call.");
   std::vector<std::string> shape = command.key_values;
   for (const ShapeKey& key : kShapeKeys) {
     if (key.value != nullptr && !sets(shape, key.name)) {

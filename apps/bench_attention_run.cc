@@ -5,7 +5,7 @@
 #include <set>
 
 #include "apps/attention_run.h"
-#include "apps/bench_tensors.h"
+#include "apps/attention_tensors.h"
 #include "apps/cores.h"
 #include "odyssey/base/parallel_for.h"
 #include "odyssey/base/random.h"
@@ -38,25 +38,6 @@ struct RankRun {
   double cpu() const { return forward_cpu + backward_cpu; }
 };
 
-// q, out, dout, dq [rows, H, D]; k, v, dk, dv [rows, K, D].
-template <class T>
-struct Tensors {
-  int64_t query_width, key_width;  // H * D, K * D
-  Buffer<T> q, k, v, dout, out, dq, dk, dv;
-
-  Tensors(int64_t rows, const ModelConfig& model)
-      : query_width(model.query_heads * model.head_size),
-        key_width(model.kv_heads * model.head_size),
-        q(random_buffer<T>(rows * query_width, 0)),
-        k(random_buffer<T>(rows * key_width, 1001)),
-        v(random_buffer<T>(rows * key_width, 20011)),
-        dout(random_buffer<T>(rows * query_width, 50021)),
-        out(rows * query_width),
-        dq(rows * query_width),
-        dk(rows * key_width),
-        dv(rows * key_width) {}
-};
-
 Traffic traffic_of(Mesh& mesh) {
   const Traffic &ring = mesh.ring().traffic(), &ulysses = mesh.ulysses().traffic();
   return {ring.bytes_sent + ulysses.bytes_sent, ring.messages_sent + ulysses.messages_sent,
@@ -65,14 +46,13 @@ Traffic traffic_of(Mesh& mesh) {
 
 // Rows [first, first + T) of the tensors are those of this rank.
 template <class T>
-RankRun run_rank(const BenchAttentionRow& row, Tensors<T>& tensors, int64_t first, Group& group) {
+RankRun run_rank(const BenchAttentionRow& row, AttentionTensors<T>& tensors, int64_t first,
+                 Group& group) {
   set_thread_count(row.threads);
   const AttentionLayout layout = row.layout();
   Mesh mesh(group, 1, 1, layout.ring_size(), layout.ulysses_size());
-  ParallelAttentionOptions options;
-  options.scale = attention_scale(row.config, layout.head_size);
-  options.soft_cap = row.config.model.attention_soft_cap;
-  ParallelAttention<T> attention(layout, options, mesh.ring(), mesh.ulysses());
+  ParallelAttention<T> attention(layout, call_options(row.config, layout.head_size), mesh.ring(),
+                                 mesh.ulysses());
 
   const int64_t rows = rows_of(layout, group.rank());
   const auto queries = [&](Buffer<T>& x) {
@@ -142,7 +122,7 @@ class TypedTensors final : public BenchAttentionTensors {
   }
 
  private:
-  Tensors<T> tensors_;
+  AttentionTensors<T> tensors_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "apps/describe.h"
 #include "odyssey/base/error.h"
+#include "odyssey/config/spelling.h"
 
 namespace odyssey {
 namespace {
@@ -74,6 +75,17 @@ void refuse_layout_keys(std::span<const std::string> words, const std::string& k
                          ? fmt::format("Take it out. See odyssey bench {} --help.", kind)
                          : "Layouts come from --ranks, --strategies and --placements, lengths from "
                            "--lengths.");
+  }
+}
+
+void refuse_other_keys(std::span<const std::string> words, const std::vector<std::string>& known,
+                       const std::string& remedy) {
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find('='));
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string nearest = nearest_name(name, known);
+    throw user_error("key", join_with_or(known), word,
+                     nearest.empty() ? remedy : fmt::format("Did you mean {}?", nearest));
   }
 }
 

@@ -37,6 +37,10 @@ std::vector<std::string> words_of(const BenchLayout& layout);
 void refuse_layout_keys(std::span<const std::string> words, const std::string& kind,
                         const std::vector<std::string>& refused);
 
+// Throws UserError when a word sets a key that is not among `known`; `remedy` where none is near.
+void refuse_other_keys(std::span<const std::string> words, const std::vector<std::string>& known,
+                       const std::string& remedy);
+
 // Throws UserError where no layout was left: usp alone on two ranks, say.
 void refuse_no_layout(const std::vector<int>& ranks, const std::string& kind);
 

@@ -9,12 +9,12 @@
 
 #include <fmt/core.h>
 
+#include "apps/bench_layouts.h"
 #include "apps/calibrate_probes.h"
 #include "apps/cores.h"
 #include "apps/describe.h"
 #include "odyssey/base/error.h"
 #include "odyssey/base/parallel_for.h"
-#include "odyssey/config/spelling.h"
 #include "odyssey/io/atomic_file.h"
 #include "odyssey/kernels/attention_amx.h"
 #include "odyssey/kernels/attention_tile.h"
@@ -34,19 +34,6 @@ std::string today() {
   std::tm date{};
   localtime_r(&now, &date);
   return fmt::format("{:04}-{:02}-{:02}", date.tm_year + 1900, date.tm_mon + 1, date.tm_mday);
-}
-
-void refuse_other_keys(const std::vector<std::string>& words) {
-  const std::vector<std::string> known = {"base_num_query_heads", "base_num_kv_heads", "head_dim",
-                                          "dtype"};
-  for (const std::string& word : words) {
-    const std::string name = word.substr(0, word.find('='));
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const std::string nearest = nearest_name(name, known);
-    throw user_error("key", join_with_or(known), word,
-                     nearest.empty() ? "Other keys change nothing that is measured."
-                                     : fmt::format("Did you mean {}?", nearest));
-  }
 }
 
 // A second. Rates may be 0 where no figure shows them.
@@ -163,7 +150,9 @@ int run_calibrate_command(const CalibrateCommand& command, Engine engine) {
   const auto configure = [&](int64_t processes) {
     isa_in_use();  // refuses a wrong ODYSSEY_MAX_ISA
     is_mpi = processes > 0;
-    refuse_other_keys(command.key_values);
+    refuse_other_keys(command.key_values,
+                      {"base_num_query_heads", "base_num_kv_heads", "head_dim", "dtype"},
+                      "Other keys change nothing that is measured.");
     constexpr int64_t kMostRanks = 1024;
     if (command.ranks > kMostRanks) {
       throw user_error("--ranks", fmt::format("at most {}", kMostRanks),
