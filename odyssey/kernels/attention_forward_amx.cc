@@ -225,18 +225,15 @@ void forward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, const
     const Row& row = memory.rows[b];
     if (row.fresh) clear_accumulator(shape, row);
     alignas(64) float shrink[kQueries], factors[kQueries];
-    bool saw[kQueries];
-    end_row(blocks[b], row, pipeline.to_score(), shrink, saw);
+    const __mmask32 saw = end_row(blocks[b], row, pipeline.to_score(), shrink);
     if (blocks[b].out == nullptr) {
       write_accumulator(blocks[b], shape, row, shrink, saw);
     } else {
       finish.factors(finish.context, b, factors);
-      if (b + 1 < count) {
-        fetch_rows(blocks[b + 1].out, blocks[b + 1].out_stride, blocks[b + 1].rows, shape);
-      }
       write_out(blocks[b], shape, row, shrink, factors);
     }
   }
+  _mm_sfence();
 }
 
 }  // namespace odyssey::amx
