@@ -78,10 +78,10 @@ class AttentionBench {
     for (int64_t b = 0; b < p_.batch; ++b) {
       const View<T, 3> dout = row(dout_, b, p_.heads);
       attention_delta<T>(row(out_, b, p_.heads), dout, per_row(delta_, 0));
-      for (Buffer<float>* gradient : {&dq_, &dk_, &dv_}) fill_zero<float>(gradient->span());
       attend_backward<T>(row(q_, b, p_.heads), row(k_, b, p_.kv_heads), row(v_, b, p_.kv_heads),
                          dout, per_row(lse_, b), per_row(delta_, 0), mask_, options_,
-                         view(dq_, p_.heads), view(dk_, p_.kv_heads), view(dv_, p_.kv_heads));
+                         {view(dq_, p_.heads), view(dk_, p_.kv_heads), view(dv_, p_.kv_heads),
+                          /*fresh_queries=*/true, /*fresh_keys=*/true});
     }
   }
 

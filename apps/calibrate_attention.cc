@@ -47,7 +47,9 @@ class TypedCalls final : public BlockCalls {
     const auto [queries, keys] = runs(shape);
     attend_backward<T>(query(q_, shape), key(k_, shape), key(v_, shape), query(dout_, shape),
                        stat(lse_, shape), stat(delta_, shape), mask(queries, keys, shape),
-                       options(shape), query(dq_, shape), key(dk_, shape), key(dv_, shape));
+                       options(shape),
+                       {query(dq_, shape), key(dk_, shape), key(dv_, shape),
+                        /*fresh_queries=*/false, /*fresh_keys=*/true});
   }
 
  private:

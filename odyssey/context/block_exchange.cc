@@ -60,13 +60,11 @@ View<T, 4> BlockExchange<T>::tensor(std::span<const int> blocks, int which) {
   return view(begin, rows_of(blocks), which);
 }
 
-// Zeros when this rank has added nothing yet.
 template <class T>
 View<float, 4> BlockExchange<T>::gradient_tensor(std::span<const int> blocks, int which) {
   if (gradient_at_[blocks.front()] == nullptr && blocks.front() != ring_.rank()) {
     gradient_turn_ = 1 - gradient_turn_;
     float* at = partial_gradient_[gradient_turn_].data();
-    fill_zero(std::span(at, elements(rows_of(blocks))));
     for (int block : blocks) {
       gradient_at_[block] = at;
       at += elements(rows_[block]);
@@ -84,7 +82,6 @@ void BlockExchange<T>::begin_forward() {
 template <class T>
 void BlockExchange<T>::begin_backward() {
   turn_ = gradient_turn_ = 0;
-  fill_zero(own_gradient_.span());
 }
 
 // The own rows that a step sends: as they lie, or put together.

@@ -29,12 +29,12 @@ class BlockExchange {
   // the own block, those rows of other blocks that this rank was sent, in their order.
   View<T, 4> key(std::span<const int> blocks) { return tensor(blocks, 0); }
   View<T, 4> value(std::span<const int> blocks) { return tensor(blocks, 1); }
-  // Of the same rows, zero until something is added: the own block alone, or others that are sent
-  // home before the next are asked for.
+  // Of the same rows, to be written by one call of the kernel: the own block alone, or others that
+  // are sent home before the next are asked for.
   View<float, 4> key_gradient(std::span<const int> blocks) { return gradient_tensor(blocks, 0); }
   View<float, 4> value_gradient(std::span<const int> blocks) { return gradient_tensor(blocks, 1); }
 
-  // A call begins: forward forgets the parts of other blocks, backward clears the own gradients.
+  // A call begins: the parts of other blocks, and their gradients, are forgotten.
   void begin_forward();
   void begin_backward();
 

@@ -210,10 +210,12 @@ void ParallelAttention<T>::attend_blocks_backward(const Blocks& blocks) {
                        dv = blocks_.value_gradient(blocks.blocks);
   const View<float, 4> dq(dq_.data(), head_extents());
   const View<const float, 3> delta(delta_.data(), lse_extents());
+  // The own block comes first and has all of dq; each block has its dk and dv from one call.
+  const bool first = blocks.blocks.front() == ring_.rank();
   for (int64_t row = 0; row < layout_.batch; ++row) {
     const BlockMask mask = this->mask(blocks, row);
     attend_backward<T>(q_[row], k[row], v[row], dout_[row], lse()[row], delta[row], mask, options_,
-                       dq[row], dk[row], dv[row], poll());
+                       {dq[row], dk[row], dv[row], first, /*fresh_keys=*/true}, poll());
   }
 }
 
@@ -278,7 +280,6 @@ void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<
 template <class T>
 void ParallelAttention<T>::prepare_backward() {
   const View<float, 3> delta(delta_.data(), lse_extents());
-  fill_zero(dq_.span());
   dsinks_.assign(sinks_.size(), 0);
   for (int64_t row = 0; row < layout_.batch; ++row) {
     attention_delta<T>(out_[row], dout_[row], delta[row]);

@@ -52,6 +52,22 @@ KeyHead head_of(const Call& call, RankScratch::Head& head) {
           head.dk.data(), head.dv.data(), head.begun.data(), call.key_tiles};
 }
 
+// Zeros for dK and dV of `count` keys of a key/value head.
+void clear_rows(const AttentionGradients& gradients, int64_t kv_head, int64_t first,
+                int64_t count) {
+  for (int64_t i = first; i < first + count; ++i) {
+    for (const View<float, 3>& x : {gradients.dk, gradients.dv}) {
+      std::fill_n(&x(i, kv_head, 0), x.extent(2), 0.0f);
+    }
+  }
+}
+// The same for key/value heads that no query head of this call reads.
+void clear_unused_heads(const Call& call, const AttentionGradients& gradients) {
+  for (int64_t g = 0; g < call.k.extent(1); ++g) {
+    if (HeadPlan(call, g, 1).heads == 0) clear_rows(gradients, g, 0, call.k.extent(0));
+  }
+}
+
 // The order in which the items of one head add to dK and dV, whatever thread runs them: a chunk of
 // keys is added to by the items in ascending order. Items are also started in that order, so the
 // one that is waited for always runs.
@@ -122,8 +138,9 @@ void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
 
 void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
                      View<const bf16, 3> dout, View<const float, 2> lse, View<const float, 2> delta,
-                     const AttentionRows& rows, const AttentionOptions& options, View<float, 3> dq,
-                     View<float, 3> dk, View<float, 3> dv, const Poll& poll) {
+                     const AttentionRows& rows, const AttentionOptions& options,
+                     const AttentionGradients& gradients, const Poll& poll) {
+  const View<float, 3> dq = gradients.dq, dk = gradients.dk, dv = gradients.dv;
   const Call call(q, k, v, rows, options);
   RankScratch& scratch = rank_scratch();
   for (RankScratch::Head& head : scratch.heads) {
@@ -131,6 +148,7 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
     for (Buffer<float>* x : {&head.dk, &head.dv}) grown(*x, call.words());
     grown(head.begun, call.key_tiles);
   }
+  if (gradients.fresh_keys) clear_unused_heads(call, gradients);
   const Cut cut = backward_cut(call.key_tiles);
   for_heads(call, cut, [&](const HeadPlan* plans, int64_t count) {
     for_key_tiles(call, count, [&](int64_t i, int64_t t) {
@@ -152,7 +170,7 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
       const int64_t i = index % count;
       Progress own{progress + i * items, index / count};
       if (own.item < plans[i].items()) {
-        Item item(call, plans[i], own.item, false);
+        Item item(call, plans[i], own.item, gradients.fresh_queries);
         for (int64_t b = 0; b < item.count; ++b) {
           QueryBlock& block = item.blocks[b];
           const int64_t h = item.head[b], row = item.row[b];
@@ -162,6 +180,7 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
           block.sum = const_cast<float*>(&delta(h, row));
           block.accumulator = &dq(row, h, 0);
           block.accumulator_stride = dq.stride(0);
+          block.fresh = gradients.fresh_queries;
         }
         const Turns turns{Progress::wait, Progress::done, &own};
         if (item.count > 0) {
@@ -180,10 +199,15 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
       const int64_t row = t * kKeys, g = plans[i].kv_head, at = row * call.shape.padded();
       const int64_t tile_rows = call.rows_of_tile(t);
       const RankScratch::Head& head = scratch.heads[i];
-      if (!head.begun[t]) return;
-      add_gradient(head.dk.data() + at, tile_rows, call.shape, options.scale, &dk(row, g, 0),
-                   dk.stride(0));
-      add_gradient(head.dv.data() + at, tile_rows, call.shape, 1, &dv(row, g, 0), dv.stride(0));
+      if (head.begun[t]) {
+        const bool fresh = gradients.fresh_keys;
+        add_gradient(head.dk.data() + at, tile_rows, call.shape, options.scale, fresh,
+                     &dk(row, g, 0), dk.stride(0));
+        add_gradient(head.dv.data() + at, tile_rows, call.shape, 1, fresh, &dv(row, g, 0),
+                     dv.stride(0));
+      } else if (gradients.fresh_keys) {
+        clear_rows(gradients, g, row, tile_rows);
+      }
     });
   });
 }

@@ -27,8 +27,8 @@ void attend(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
 
 void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
                      View<const bf16, 3> dout, View<const float, 2> lse, View<const float, 2> delta,
-                     const AttentionRows& rows, const AttentionOptions& options, View<float, 3> dq,
-                     View<float, 3> dk, View<float, 3> dv, const Poll& poll);
+                     const AttentionRows& rows, const AttentionOptions& options,
+                     const AttentionGradients& gradients, const Poll& poll);
 
 // Bytes that a rank's first calls take and keep, for blocks of up to `rows` rows.
 int64_t scratch_bytes(int64_t rows, int64_t head_size);

@@ -217,14 +217,15 @@ int64_t backward_chunk_tiles(const Shape&) {
   return kMostTiles;
 }
 
-void add_gradient(const float* packed, int64_t rows, const Shape& shape, float factor, float* to,
-                  int64_t stride) {
+void add_gradient(const float* packed, int64_t rows, const Shape& shape, float factor, bool fresh,
+                  float* to, int64_t stride) {
   for (int64_t row = 0; row < rows; row += 16) {
     for (int64_t d = 0; d < shape.head_size; d += 16) {
       const float* from = packed + (row / 16 * shape.steps + d / 32) * 512 + d % 32;
       __m512 x[16];
       for (int64_t i = 0; i < 16; ++i) x[i] = _mm512_load_ps(from + i * 32);
-      add_rows(x, rows - row, first16(shape.head_size - d), factor, to + row * stride + d, stride);
+      add_rows(x, rows - row, first16(shape.head_size - d), factor, fresh, to + row * stride + d,
+               stride);
     }
   }
 }

@@ -49,20 +49,29 @@ inline void pack_both(const uint16_t* from, int64_t stride, int64_t rows, const 
   }
 }
 
-// 16 rows of 16 columns at to += factor * x. All loads come before the stores: rows may lie a
-// multiple of 4 KiB apart, and a load waits for a store just before it to such an address.
+// 16 rows of 16 columns at to += factor * x, or = where they are fresh. All loads come before the
+// stores: rows may lie a multiple of 4 KiB apart, and a load waits for a store just before it to
+// such an address.
 ODYSSEY_INLINE void add_rows(const __m512* x, int64_t rows, __mmask16 columns, float factor,
-                             float* to, int64_t stride) {
+                             bool fresh, float* to, int64_t stride) {
   __m512 sum[16];
   for (int i = 0; i < 16; ++i) {
-    const __mmask16 mask = i < rows ? columns : __mmask16{0};
+    const __mmask16 mask = i < rows && !fresh ? columns : __mmask16{0};
     sum[i] = _mm512_fmadd_ps(x[i], all(factor), _mm512_maskz_loadu_ps(mask, to + i * stride));
   }
   for (int i = 0; i < 16 && i < rows; ++i) _mm512_mask_storeu_ps(to + i * stride, columns, sum[i]);
 }
 
-// dq rows += scale * dq of the call.
+// For a block that saw nothing.
+inline void clear_rows(float* dq, const Shape& shape) {
+  for (int64_t i = 0; i < kQueries * shape.padded(); i += 16) {
+    _mm512_store_ps(dq + i, _mm512_setzero_ps());
+  }
+}
+
+// dq rows += scale * dq of the call, or = where they are fresh.
 inline void end_row(const QueryBlock& block, const Shape& shape, const Row& row) {
+  if (!row.dq_begun) clear_rows(row.dq, shape);
   for (int64_t d = 0; d < shape.head_size; d += 16) {
     for (int64_t half = 0; half < 32 && half < block.rows; half += 16) {
       __m512i r[16];
@@ -70,7 +79,7 @@ inline void end_row(const QueryBlock& block, const Shape& shape, const Row& row)
       transpose16(r);
       __m512 x[16];
       for (int64_t i = 0; i < 16; ++i) x[i] = _mm512_castsi512_ps(r[i]);
-      add_rows(x, block.rows - half, first16(shape.head_size - d), shape.scale,
+      add_rows(x, block.rows - half, first16(shape.head_size - d), shape.scale, block.fresh,
                block.accumulator + half * block.accumulator_stride + d, block.accumulator_stride);
     }
   }

@@ -48,6 +48,7 @@ struct QueryBlock {
   float *max, *sum;
   float* accumulator;  // backward: dq
   int64_t accumulator_stride;
+  bool fresh;     // backward: dq is written, not added to
   uint16_t* out;  // forward: written instead of the accumulator, if not null
   int64_t out_stride;
   const Seen* seen;  // of each key tile
@@ -76,9 +77,9 @@ void pack_rows(const uint16_t* from, int64_t stride, int64_t rows, const Shape& 
                uint16_t* to);
 void pack_transposed(const uint16_t* from, int64_t stride, int64_t rows, const Shape& shape,
                      uint16_t* to);
-// to[i] += factor * packed gradient, 64 rows of a key tile.
-void add_gradient(const float* packed, int64_t rows, const Shape& shape, float factor, float* to,
-                  int64_t stride);
+// to[i] += factor * packed gradient, or = where it is fresh: 64 rows of a key tile.
+void add_gradient(const float* packed, int64_t rows, const Shape& shape, float factor, bool fresh,
+                  float* to, int64_t stride);
 
 // Bytes of scratch, 64-byte aligned, for `blocks` query blocks.
 int64_t forward_bytes(const Shape& shape, int64_t blocks);

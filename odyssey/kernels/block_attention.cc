@@ -75,6 +75,18 @@ void clear_unseen(const AttentionState& state) {
   });
 }
 
+// Zeros for what is fresh: then it can be added to.
+void clear_fresh(const AttentionGradients& gradients) {
+  const auto clear = [](View<float, 3> x) {
+    for_rows_and_heads(x.extent(0), x.extent(1),
+                       [&](int64_t i, int64_t h) { std::fill_n(&x(i, h, 0), x.extent(2), 0.0f); });
+  };
+  if (gradients.fresh_queries) clear(gradients.dq);
+  if (!gradients.fresh_keys) return;
+  clear(gradients.dk);
+  clear(gradients.dv);
+}
+
 }  // namespace
 
 void reset(const AttentionState& state) {
@@ -110,19 +122,21 @@ void attend(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, const Bl
 template <class T>
 void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
                      View<const T, 3> dout, View<const float, 2> lse, View<const float, 2> delta,
-                     const BlockMask& mask, const AttentionOptions& options, View<float, 3> dq,
-                     View<float, 3> dk, View<float, 3> dv, const Poll& poll) {
+                     const BlockMask& mask, const AttentionOptions& options,
+                     const AttentionGradients& gradients, const Poll& poll) {
   check_shapes(q, k, v, mask, options);
-  if (q.size() == 0 || k.size() == 0) return;
+  if (q.size() == 0 || k.size() == 0) return clear_fresh(gradients);
   AttentionRows& rows = rank_rows();
 #if defined(__x86_64__)
   if constexpr (std::is_same_v<T, bf16>) {
     if (runs_on_matrix_tiles<T>(q.extent(2))) {
       rows.fill(mask, amx::kQueries, amx::kKeys);
-      return amx::attend_backward(q, k, v, dout, lse, delta, rows, options, dq, dk, dv, poll);
+      return amx::attend_backward(q, k, v, dout, lse, delta, rows, options, gradients, poll);
     }
   }
 #endif
+  clear_fresh(gradients);
+  const View<float, 3> dq = gradients.dq, dk = gradients.dk, dv = gradients.dv;
   rows.fill(mask, kQueryTile, kKeyTile);
   if (isa_in_use() == Isa::kRef) {
     return reference::attend_backward(q, k, v, dout, lse, delta, rows, options, dq, dk, dv);
@@ -204,8 +218,8 @@ int64_t attention_scratch_bytes(int64_t rows, int64_t head_size) {
                           const AttentionOptions&, const AttentionState&, const Poll&);           \
   template void attend_backward<T>(View<const T, 3>, View<const T, 3>, View<const T, 3>,          \
                                    View<const T, 3>, View<const float, 2>, View<const float, 2>,  \
-                                   const BlockMask&, const AttentionOptions&, View<float, 3>,     \
-                                   View<float, 3>, View<float, 3>, const Poll&);                  \
+                                   const BlockMask&, const AttentionOptions&,                     \
+                                   const AttentionGradients&, const Poll&);                       \
   template void finish<T>(const AttentionState&, std::span<const float>, View<T, 3>,              \
                           View<float, 2>);                                                        \
   template void attend_and_finish<T>(View<const T, 3>, View<const T, 3>, View<const T, 3>,        \

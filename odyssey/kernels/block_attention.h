@@ -85,13 +85,20 @@ void attend_and_finish(View<const T, 3> q, View<const T, 3> k, View<const T, 3> 
 template <class T>
 void attention_delta(View<const T, 3> out, View<const T, 3> dout, View<float, 2> delta);
 
-// Adds this block's part to dq [Tq, H, D], dk and dv [Tk, K, D], all fp32. lse and delta are those
-// of the finished row, over all blocks.
+// Where the backward of a block puts its part: sums over blocks, so fp32. What is fresh holds
+// nothing yet and is written, with zeros where this block has no part; the rest is added to.
+struct AttentionGradients {
+  View<float, 3> dq;      // [Tq, H, D]
+  View<float, 3> dk, dv;  // [Tk, K, D]
+  bool fresh_queries = false, fresh_keys = false;
+};
+
+// lse and delta are those of the finished row, over all blocks.
 template <class T>
 void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
                      View<const T, 3> dout, View<const float, 2> lse, View<const float, 2> delta,
-                     const BlockMask& mask, const AttentionOptions& options, View<float, 3> dq,
-                     View<float, 3> dk, View<float, 3> dv, const Poll& poll = {});
+                     const BlockMask& mask, const AttentionOptions& options,
+                     const AttentionGradients& gradients, const Poll& poll = {});
 
 // Adds to dsinks [H]: -sum over rows of exp(sink - lse) * delta.
 void sink_backward(std::span<const float> sinks, View<const float, 2> lse,

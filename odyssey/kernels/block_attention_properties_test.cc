@@ -199,7 +199,7 @@ Result attend_by_blocks(const Problem& p, const std::vector<Run>& order,
   for_blocks([&](Rows& k, Rows& v, const BlockMask& mask, const std::vector<Run>& runs) {
     Rows dk(p, runs, p.kv_heads, nullptr), dv(p, runs, p.kv_heads, nullptr);
     attend_backward<float>(q.view(), k.view(), v.view(), dout.view(), stat(lse), stat(delta), mask,
-                           options, dq.view(), dk.view(), dv.view());
+                           options, {dq.view(), dk.view(), dv.view()});
     dk.take(result.dk);
     dv.take(result.dv);
   });

@@ -185,7 +185,7 @@ Errors errors_of(const Case& c, double tolerance) {
     for (Block& other : blocks) {
       attend_backward<T>(own.q.view(), other.k.view(), other.v.view(), own.dout.view(),
                          stat(own.lse, own), stat(own.delta, own), mask_of(other), options,
-                         own.dq.view(), other.dk.view(), other.dv.view());
+                         {own.dq.view(), other.dk.view(), other.dv.view()});
     }
   }
   double worst = 0;
@@ -477,6 +477,7 @@ struct Bf16Call {
   MaskKind kind = MaskKind::kCausal;
   int64_t window = 0;
   std::vector<int32_t> segments = {};
+  bool fresh = false;  // the gradients, which hold NaN then
   std::vector<float> q = values(queries * query_heads * head_size, 1);
   std::vector<float> dout = values(queries * query_heads * head_size, 2);
   std::vector<float> k = values(keys * kv_heads * head_size, 3);
@@ -501,6 +502,9 @@ struct Bf16Call {
     };
     std::vector<float> acc(q.size()), max(queries * query_heads), sum(max.size()), lse(max.size()),
         delta(max.size()), dq(q.size()), dk(k.size()), dv(v.size());
+    if (fresh) {
+      for (std::vector<float>* x : {&dq, &dk, &dv}) std::fill(x->begin(), x->end(), kNan);
+    }
     std::vector<bf16> out(q.size());
     const View<float, 3> dq_view(dq.data(), {queries, query_heads, head_size});
     const auto stat = [&](std::vector<float>& x) {
@@ -516,10 +520,14 @@ struct Bf16Call {
                  mask, options, state);
     finish<bf16>(state, {}, outs, stat(lse));
     attention_delta<bf16>(outs, view(douts, queries, query_heads), stat(delta));
-    attend_backward<bf16>(
-        view(qs, queries, query_heads), view(ks, keys, kv_heads), view(vs, keys, kv_heads),
-        view(douts, queries, query_heads), stat(lse), stat(delta), mask, options, dq_view,
-        {dk.data(), {keys, kv_heads, head_size}}, {dv.data(), {keys, kv_heads, head_size}});
+    attend_backward<bf16>(view(qs, queries, query_heads), view(ks, keys, kv_heads),
+                          view(vs, keys, kv_heads), view(douts, queries, query_heads), stat(lse),
+                          stat(delta), mask, options,
+                          {dq_view,
+                           {dk.data(), {keys, kv_heads, head_size}},
+                           {dv.data(), {keys, kv_heads, head_size}},
+                           fresh,
+                           fresh});
     return {acc, max, sum, dq, dk, dv};
   }
 };
@@ -607,6 +615,54 @@ TEST_P(BlockAttention, Bf16GivesTheSameBitsAtAnyThreadCountAndAlignment) {
       EXPECT_EQ(call.run(threads), expected) << threads << " threads";
     }
     set_thread_count(before);
+  }
+}
+
+TEST_P(BlockAttention, Bf16FreshGradientsAreWrittenAsIfAddedToZeros) {
+  for (MaskKind kind : {MaskKind::kCausal, MaskKind::kFull, MaskKind::kLocalSliding}) {
+    Bf16Call call;
+    call.kind = kind;
+    call.window = 40;
+    for (bool padded : {false, true}) {
+      // Padding at both ends: blocks of queries and tiles of keys that nobody sees.
+      if (padded) {
+        for (int64_t i = 0; i < call.keys; ++i) {
+          call.segments.push_back(i < 130 || i > call.keys - 80 ? 0 : 1);
+        }
+      }
+      call.fresh = false;
+      const auto expected = call.run();
+      call.fresh = true;
+      EXPECT_EQ(call.run(), expected) << "mask " << static_cast<int>(kind) << " " << padded;
+    }
+  }
+}
+
+TEST_P(BlockAttention, Bf16FreshGradientsOfKeysThatNoHeadReadsAreZero) {
+  // Two query heads and three key/value heads of one query head each: nobody reads the last.
+  constexpr int64_t kRows = 70, kSize = 20;
+  const std::vector<bf16> x(kRows * 3 * kSize, bf16(0.5f));
+  std::vector<float> stats(2 * kRows, 1), dq(kRows * 2 * kSize, kNan), dk(kRows * 3 * kSize, kNan),
+      dv(dk);
+  const std::vector<odyssey::Run> runs{{0, kRows, 1}};
+  AttentionOptions options;
+  options.queries_per_kv = 1;
+  const View<const bf16, 3> two(x.data(), {kRows, 2, kSize}), three(x.data(), {kRows, 3, kSize});
+  const View<const float, 2> stat(stats.data(), {2, kRows});
+  attend_backward<bf16>(two, three, three, two, stat, stat, {{runs, {}}, {runs, {}}}, options,
+                        {{dq.data(), {kRows, 2, kSize}},
+                         {dk.data(), {kRows, 3, kSize}},
+                         {dv.data(), {kRows, 3, kSize}},
+                         true,
+                         true});
+  for (const std::vector<float>* gradient : {&dq, &dk, &dv}) {
+    for (float value : *gradient) ASSERT_TRUE(std::isfinite(value));
+  }
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t d = 0; d < kSize; ++d) {
+      ASSERT_EQ(dk[(i * 3 + 2) * kSize + d], 0);
+      ASSERT_EQ(dv[(i * 3 + 2) * kSize + d], 0);
+    }
   }
 }
 
