@@ -245,6 +245,11 @@ void backward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, cons
     const QueryBlock& block = blocks[b];
     Row& row = memory.rows[b];
     begin_row(block, row);
+    if (b + 1 < count) {
+      const QueryBlock& next = blocks[b + 1];
+      fetch_rows(next.q, next.q_stride, next.rows, shape);
+      fetch_rows(next.dout, next.dout_stride, next.rows, shape);
+    }
     uint16_t* const q = operands + b * words;
     uint16_t* const dout = q + count * words;
     uint16_t* const q_pairs = operands + 2 * count * words + b * 1024;

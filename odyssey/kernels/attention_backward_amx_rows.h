@@ -69,11 +69,12 @@ inline void clear_rows(float* dq, const Shape& shape) {
   }
 }
 
-// dq rows += scale * dq of the call, or = where they are fresh.
+// dq rows += scale * dq of the call, or = where they are fresh. A row goes out whole before the
+// next 16 rows begin: its lines are neighbours (measured: 1 to 2 % at 512 keys).
 inline void end_row(const QueryBlock& block, const Shape& shape, const Row& row) {
   if (!row.dq_begun) clear_rows(row.dq, shape);
-  for (int64_t d = 0; d < shape.head_size; d += 16) {
-    for (int64_t half = 0; half < 32 && half < block.rows; half += 16) {
+  for (int64_t half = 0; half < 32 && half < block.rows; half += 16) {
+    for (int64_t d = 0; d < shape.head_size; d += 16) {
       __m512i r[16];
       for (int64_t i = 0; i < 16; ++i) r[i] = _mm512_load_si512(row.dq + (d + i) * 32 + half);
       transpose16(r);

@@ -146,14 +146,5 @@ void write_out(const QueryBlock& block, const Shape& shape, const Row& row, cons
   }
 }
 
-// Brings the rows of an operand near: they stand far apart, so no prefetcher of the processor does.
-ODYSSEY_INLINE void fetch_rows(const uint16_t* from, int64_t stride, int64_t rows,
-                               const Shape& shape) {
-  for (int64_t i = 0; i < rows; ++i) {
-    const char* row = reinterpret_cast<const char*>(from + i * stride);
-    for (int64_t at = 0; at < 2 * shape.head_size; at += 64) _mm_prefetch(row + at, _MM_HINT_T0);
-  }
-}
-
 }  // namespace
 }  // namespace odyssey::amx
