@@ -211,6 +211,34 @@ class Pass {
   int64_t first_ = 0, last_ = 0;  // key tiles of the chunk
 };
 
+// Packs block b, and meanwhile fetches the rows of the next one. dq and operands are those of all
+// blocks.
+void begin_block(const QueryBlock* blocks, int64_t count, int64_t b, const Shape& shape, float* dq,
+                 uint16_t* operands, Row& row) {
+  const QueryBlock& block = blocks[b];
+  const int64_t words = kQueries * shape.padded();
+  RowFetch fetch_q, fetch_dout;
+  if (b + 1 < count) {
+    const QueryBlock& next = blocks[b + 1];
+    fetch_q = {next.q, next.q_stride, next.rows, shape};
+    fetch_dout = {next.dout, next.dout_stride, next.rows, shape};
+  }
+  uint16_t* const q = operands + b * words;
+  uint16_t* const dout = q + count * words;
+  uint16_t* const q_pairs = operands + 2 * count * words + b * 1024;
+  uint16_t* const dout_pairs = q_pairs + count * words;
+  begin_row(block, row);
+  pack_both(block.q, block.q_stride, block.rows, shape, count * 1024, fetch_q, q, q_pairs);
+  pack_both(block.dout, block.dout_stride, block.rows, shape, count * 1024, fetch_dout, dout,
+            dout_pairs);
+  row.q = q;
+  row.dout = dout;
+  row.q_pairs = q_pairs;
+  row.dout_pairs = dout_pairs;
+  row.dq = dq + b * words;
+  row.dq_begun = false;
+}
+
 }  // namespace
 
 int64_t backward_chunk_tiles(const Shape&) {
@@ -238,30 +266,10 @@ void backward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, cons
               const Turns& turns, void* scratch) {
   const Tiles tiles;
   Memory& memory = *static_cast<Memory*>(scratch);
-  const int64_t words = kQueries * shape.padded();
   float* dq = reinterpret_cast<float*>(&memory + 1);
-  uint16_t* operands = reinterpret_cast<uint16_t*>(dq + count * words);
+  uint16_t* operands = reinterpret_cast<uint16_t*>(dq + count * kQueries * shape.padded());
   for (int64_t b = 0; b < count; ++b) {
-    const QueryBlock& block = blocks[b];
-    Row& row = memory.rows[b];
-    begin_row(block, row);
-    if (b + 1 < count) {
-      const QueryBlock& next = blocks[b + 1];
-      fetch_rows(next.q, next.q_stride, next.rows, shape);
-      fetch_rows(next.dout, next.dout_stride, next.rows, shape);
-    }
-    uint16_t* const q = operands + b * words;
-    uint16_t* const dout = q + count * words;
-    uint16_t* const q_pairs = operands + 2 * count * words + b * 1024;
-    uint16_t* const dout_pairs = q_pairs + count * words;
-    pack_both(block.q, block.q_stride, block.rows, shape, count * 1024, q, q_pairs);
-    pack_both(block.dout, block.dout_stride, block.rows, shape, count * 1024, dout, dout_pairs);
-    row.q = q;
-    row.dout = dout;
-    row.q_pairs = q_pairs;
-    row.dout_pairs = dout_pairs;
-    row.dq = dq + b * words;
-    row.dq_begun = false;
+    begin_block(blocks, count, b, shape, dq, operands, memory.rows[b]);
   }
   Pass(blocks, count, keys, shape, memory).run(turns);
   for (int64_t b = 0; b < count; ++b) end_row(blocks[b], shape, memory.rows[b]);

@@ -33,7 +33,7 @@ inline void begin_row(const QueryBlock& block, Row& row) {
 // `gap` elements behind the other. Rows that lie a power of two apart share few lines of L1, so
 // each part of a row is read once.
 inline void pack_both(const uint16_t* from, int64_t stride, int64_t rows, const Shape& shape,
-                      int64_t gap, uint16_t* to, uint16_t* pairs) {
+                      int64_t gap, RowFetch ahead, uint16_t* to, uint16_t* pairs) {
   for (int64_t step = 0; step < shape.steps; ++step, to += 1024, pairs += gap) {
     __m512i r[32];
     for (int i = 0; i < 32; ++i) r[i] = load_row(from, stride, i, rows, step, shape.head_size);
@@ -43,7 +43,9 @@ inline void pack_both(const uint16_t* from, int64_t stride, int64_t rows, const 
       _mm512_store_si512(pairs + i * 32, low);
       _mm512_store_si512(pairs + 512 + i * 32, high);
     }
+    ahead.lines(16);
     transpose16(r);
+    ahead.lines(16);
     transpose16(r + 16);
     for (int i = 0; i < 32; ++i) _mm512_store_si512(to + i * 32, r[i]);
   }

@@ -215,9 +215,11 @@ void forward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, const
   uint16_t* queries = reinterpret_cast<uint16_t*>(accumulators + count * words);
   for (int64_t b = 0; b < count; ++b) {
     memory.rows[b].accumulator = accumulators + b * words;
-    if (b + 1 < count)
-      fetch_rows(blocks[b + 1].q, blocks[b + 1].q_stride, blocks[b + 1].rows, shape);
-    begin_row(blocks[b], shape, memory.rows[b], queries + b * words);
+    RowFetch ahead;
+    if (b + 1 < count) {
+      ahead = {blocks[b + 1].q, blocks[b + 1].q_stride, blocks[b + 1].rows, shape};
+    }
+    begin_row(blocks[b], shape, ahead, memory.rows[b], queries + b * words);
   }
   Pipeline pipeline(blocks, count, keys, shape, memory);
   pipeline.run();

@@ -7,8 +7,9 @@
 namespace odyssey::amx {
 namespace {
 
-void begin_row(const QueryBlock& block, const Shape& shape, Row& row, uint16_t* q) {
-  pack_queries(block.q, block.q_stride, block.rows, shape, q);
+void begin_row(const QueryBlock& block, const Shape& shape, const RowFetch& ahead, Row& row,
+               uint16_t* q) {
+  pack_queries(block.q, block.q_stride, block.rows, shape, q, ahead);
   row.q = q;
   fill_mask(block, row.mask);
   __mmask16 held = 0, settled = 0xffff;

@@ -97,14 +97,31 @@ ODYSSEY_INLINE __mmask16 see(const MaskRows& mask, int64_t half, int32_t positio
   return _mm512_mask_cmple_epu32_mask(same, offset, span);
 }
 
-// Brings the rows of an operand near: they stand far apart, so no prefetcher of the processor does.
-ODYSSEY_INLINE void fetch_rows(const uint16_t* from, int64_t stride, int64_t rows,
-                               const Shape& shape) {
-  for (int64_t i = 0; i < rows; ++i) {
-    const char* row = reinterpret_cast<const char*>(from + i * stride);
-    for (int64_t at = 0; at < 2 * shape.head_size; at += 64) _mm_prefetch(row + at, _MM_HINT_T0);
+// Brings the rows of an operand near, some lines at a time beside other work: they stand far apart,
+// so no prefetcher of the processor does, and all at once would wait for the slow cache.
+class RowFetch {
+ public:
+  RowFetch() = default;
+  RowFetch(const uint16_t* from, int64_t stride, int64_t rows, const Shape& shape)
+      : row_(reinterpret_cast<const char*>(from)),
+        stride_(2 * stride),
+        bytes_(2 * shape.head_size),
+        rows_(rows) {}
+  ODYSSEY_INLINE void lines(int64_t count) {
+    for (; count > 0 && rows_ > 0; --count) {
+      _mm_prefetch(row_ + at_, _MM_HINT_T0);
+      at_ += 64;
+      if (at_ < bytes_) continue;
+      at_ = 0;
+      row_ += stride_;
+      --rows_;
+    }
   }
-}
+
+ private:
+  const char* row_ = nullptr;
+  int64_t stride_ = 0, bytes_ = 0, rows_ = 0, at_ = 0;
+};
 
 // Rows of 32 bf16 of columns [32 * step, ...), zeros behind the ends of the operand.
 ODYSSEY_INLINE __m512i load_row(const uint16_t* from, int64_t stride, int64_t row, int64_t rows,
@@ -125,13 +142,14 @@ ODYSSEY_INLINE void interleave(__m512i a, __m512i b, __m512i& low, __m512i& high
 
 // 32 queries -> right operand of products over the head size: [steps][2][16 pairs][16 queries][2].
 inline void pack_queries(const uint16_t* from, int64_t stride, int64_t rows, const Shape& shape,
-                         uint16_t* to) {
+                         uint16_t* to, RowFetch ahead) {
   for (int64_t step = 0; step < shape.steps; ++step) {
     for (int64_t half = 0; half < 2; ++half) {
       __m512i r[16];
       for (int i = 0; i < 16; ++i) {
         r[i] = load_row(from, stride, 16 * half + i, rows, step, shape.head_size);
       }
+      ahead.lines(16);
       transpose16(r);
       for (int i = 0; i < 16; ++i) {
         _mm512_store_si512(to + step * 1024 + half * 512 + i * 32, r[i]);

@@ -74,7 +74,8 @@ void finish(const AttentionState& state, std::span<const float> sinks, View<T, 3
 
 // attend to the last block, or the only one, and then finish: the bits of both. Where bf16 runs on
 // matrix tiles the accumulator, four times the size of `out` on its way to memory and back, is not
-// written: afterwards state.accumulator holds nothing of use, max and sum are those of attend.
+// written: afterwards state.accumulator holds nothing of use, max and sum are those of attend; and
+// an `out` below the normal numbers is 0.
 template <class T>
 void attend_and_finish(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
                        const BlockMask& mask, const AttentionOptions& options,
