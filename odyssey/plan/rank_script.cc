@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "odyssey/plan/tile_pairs.h"
+#include "odyssey/schedule/block_buffers.h"
 
 namespace odyssey {
 namespace {
@@ -22,16 +23,18 @@ class Writer {
     if (layout_.ulysses_size() == 1) pass(2 * block);  // k and v are copied into the own block
     const std::vector<Step> steps = forward_schedule(layout_, r_, u_);
     for (const Step& step : steps) run(step, rates_.forward);
-    // Between two blocks the accumulator goes to memory and comes back, in fp32.
-    const auto blocks = std::ranges::count(steps, StepKind::kAttend, &Step::kind);
-    if (blocks > 1) pass(real(blocks - 1) * 8 * ring_rows() * query_row_elements());
+    // Between two kernel calls the accumulator goes to memory and comes back, in fp32. The own
+    // block is one call, hops go together.
+    const auto hops = std::ranges::count(steps, StepKind::kAttend, &Step::kind) - 1;
+    if (hops > 0) {
+      const int64_t calls = (hops + layout_.hops_at_once - 1) / layout_.hops_at_once;
+      pass(real(calls) * 8 * ring_rows() * query_row_elements());
+    }
   }
 
   void backward() {
     const double query = ring_rows() * query_row_elements();
-    // dq is cleared, out and dout give delta, own dk and dv are cleared.
-    const double prepare =
-        query * (4 + 2 * real(layout_.element_bytes)) + 4 * kv_row_elements() * ring_rows();
+    const double prepare = query * 2 * real(layout_.element_bytes);  // out and dout give delta
     const bool exchanges = layout_.ulysses_size() > 1;
     if (!exchanges) pass(prepare);
     for (const Step& step : backward_schedule(layout_, r_, u_)) {
@@ -89,8 +92,8 @@ class Writer {
         break;
       case StepKind::kShift:
       case StepKind::kGather:
-        // Rows that are not the whole block are packed first.
-        if (step.to >= 0 && count_rows(step.rows) < layout_.placement.ring_block_rows(r_)) {
+        // Rows that are no neighbours are packed first.
+        if (step.to >= 0 && !is_one_piece(step.rows)) {
           pass(2 * sent * row_bytes);
         }
         if (step.to >= 0) send(hosts_.place(step.to, u_), sent * row_bytes);
@@ -132,8 +135,8 @@ class Writer {
     work(seconds);
   }
 
-  // Packed into messages, sent, unpacked; half of the work on each side of the wait. The own part
-  // takes the same way.
+  // Packed or unpacked, on one side, and moved by the transport: half of the work on each side of
+  // the wait. The own part costs as much as the others.
   void exchange(const Step& step) {
     const int others = layout_.ulysses_size() - 1;
     const double sent = real(step.bytes_sent), received = real(step.bytes_received);
