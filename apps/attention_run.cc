@@ -247,8 +247,9 @@ AttentionResult run_typed(const RunConfig& config, const AttentionProblem& probl
   const RankPart part(config, problem, world.rank());
 
   const auto tensors = take_together<T>(problem, part, world);
-  ParallelAttention<T> attention(layout, call_options(config, problem.head_size), mesh.ring(),
-                                 mesh.ulysses());
+  ParallelAttentionOptions options = call_options(config, problem.head_size);
+  options.record_max_logits = true;
+  ParallelAttention<T> attention(layout, options, mesh.ring(), mesh.ulysses());
   attention.use_sinks(problem.sinks);
   if (!problem.segments.empty()) {
     attention.set_segments(

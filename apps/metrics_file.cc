@@ -29,9 +29,9 @@ void MetricsFile::write(const StepReport& report, double teraflops_per_step) {
       .add("learning/grad_norm", report.grad_norm)
       .add("learning/raw_grad_norm", report.raw_grad_norm)
       .add("learning/param_norm", report.parameter_norm)
-      .add("learning/current_learning_rate", report.learning_rate)
-      .add("learning/max_logits", report.max_logit)
-      .add("learning/qk_clipped_heads", report.qk_clipped_heads)
+      .add("learning/current_learning_rate", report.learning_rate);
+  if (report.max_logit) line.add("learning/max_logits", *report.max_logit);
+  line.add("learning/qk_clipped_heads", report.qk_clipped_heads)
       .add("perf/step_time_seconds", report.seconds)
       .add("perf/per_device_tflops", teraflops_per_step)
       .add("perf/per_device_tflops_per_sec", report.teraflops_per_second)

@@ -61,7 +61,7 @@ TEST(TrainCommand, PrintsStartStepsAndEnd) {
 TEST(TrainCommand, MetricsHoldEveryNumberOfEveryStep) {
   const TestFolder folder;
   const std::string path = folder.write("metrics.jsonl", "old\nold\nold\nold\n");
-  ASSERT_EQ(run_program(kSmall + "run_name=x metrics_file=" + path).code, 0);
+  ASSERT_EQ(run_program(kSmall + "run_name=x record_max_logits=true metrics_file=" + path).code, 0);
   const std::vector<std::string> lines = lines_of(path);
   ASSERT_EQ(lines.size(), 3U);
   for (size_t step = 0; step < lines.size(); ++step) {
@@ -76,6 +76,8 @@ TEST(TrainCommand, MetricsHoldEveryNumberOfEveryStep) {
       EXPECT_THAT(lines[step], HasSubstr(fmt::format("\"{}\": ", key)));
     }
   }
+  ASSERT_EQ(run_program(kSmall + "metrics_file=" + path).code, 0);
+  EXPECT_THAT(lines_of(path)[0], testing::Not(HasSubstr("max_logits")));
 }
 
 TEST(TrainCommand, MetricsThatCannotBeWritten) {

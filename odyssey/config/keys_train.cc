@@ -59,6 +59,8 @@ std::vector<Key> train_keys() {
       flag("use_qk_clip", "false",
            "shrinks query and key weights of heads whose largest score exceeds qk_clip_threshold"),
       real("qk_clip_threshold", "100.0", {0, 1e9, true}, "of use_qk_clip: largest score allowed"),
+      flag("record_max_logits", "false",
+           "Odyssey's own: metrics have the largest attention score; use_qk_clip records it too"),
       only({"adamw"}, "AdamW is the only optimizer that is built.",
            choice("opt_type", "adamw", {}, "optimizer")),
       only({"cosine"}, "The cosine schedule is the only one that is built.",

@@ -180,6 +180,7 @@ RunConfig resolve_run(const Settings& settings, int64_t available_ranks) {
   config.metrics_file = settings.text("metrics_file");
   config.abort_on_nan_loss = settings.flag("abort_on_nan_loss");
   config.abort_on_inf_loss = settings.flag("abort_on_inf_loss");
+  config.record_max_logits = settings.flag("record_max_logits");
   return config;
 }
 

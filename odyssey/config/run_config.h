@@ -101,6 +101,7 @@ struct RunConfig {
   int64_t vocabulary_tiles = 1;  // num_vocab_tiling
   std::string run_name, base_output_directory, metrics_file;
   bool abort_on_nan_loss = true, abort_on_inf_loss = true;
+  bool record_max_logits = false;
   double comm_timeout_seconds = 300;
   // Keys given that have no effect here (TPU kernel tuning and the like), for the one line that
   // says so.
@@ -109,6 +110,8 @@ struct RunConfig {
   std::vector<std::string> notes;
   // Equal on all ranks of a run that agrees with itself.
   uint64_t hash = 0;
+
+  bool records_max_logits() const { return record_max_logits || optimizer.qk_clip_threshold > 0; }
 };
 
 // Reads the yml (may be empty: defaults only), then the key=value words, and checks everything.

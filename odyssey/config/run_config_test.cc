@@ -217,6 +217,9 @@ TEST(Layout, AutoCountsWhichPlacementIsCheapest) {
 
 TEST(QkClip, HasAThresholdOrNone) {
   EXPECT_EQ(configure({}).optimizer.qk_clip_threshold, 0);
+  EXPECT_FALSE(configure({}).records_max_logits());
+  EXPECT_TRUE(configure({"record_max_logits=true", "use_qk_norm=true"}).records_max_logits());
+  EXPECT_TRUE(configure({"use_qk_clip=true"}).records_max_logits());
   EXPECT_EQ(configure({"use_qk_clip=true"}).optimizer.qk_clip_threshold, 100);
   EXPECT_EQ(configure({"use_qk_clip=true", "qk_clip_threshold=30"}).optimizer.qk_clip_threshold,
             30);

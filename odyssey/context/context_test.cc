@@ -125,6 +125,7 @@ void run_rank(const Case& c, Group& world, Whole& whole, std::mutex& mutex) {
   ParallelAttentionOptions options;
   options.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_size)));
   options.soft_cap = static_cast<float>(c.soft_cap);
+  options.record_max_logits = true;
   if (c.earlier_mask) options.masks = {*c.earlier_mask, {c.kind, c.window}};
   ParallelAttention<T> attention(layout, options, mesh.ring(), mesh.ulysses());
   attention.set_segments(c.earlier_segments);

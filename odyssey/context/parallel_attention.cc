@@ -23,6 +23,7 @@ ParallelAttention<T>::ParallelAttention(const AttentionLayout& layout,
                 layout.ring_size(), layout.ulysses_size());
   options_.scale = options.scale;
   options_.soft_cap = options.soft_cap;
+  options_.record_max = options.record_max_logits;
   options_.queries_per_kv = layout.heads.queries_per_kv();
   options_.phase = layout.heads.phase(ulysses.rank());
   for (const MaskRule& mask : options.masks) plans_.push_back({mask, {}, {}, {}, {}});
@@ -199,7 +200,7 @@ void ParallelAttention<T>::attend_blocks(const Blocks& blocks, bool last) {
     }
     attend_and_finish<T>(q_[row], k[row], v[row], mask, options_, state(row), sinks_, out[row],
                          lse[row], poll());
-    update_max_logits(state(row), max_logits_);
+    if (options_.record_max) update_max_logits(state(row), max_logits_);
   }
 }
 
@@ -235,7 +236,9 @@ void ParallelAttention<T>::forward(View<const T, 4> q, View<const T, 4> k, View<
   out_ = out_heads;
   blocks_.begin_forward();
   for (int64_t row = 0; row < layout_.batch; ++row) reset(state(row));
-  max_logits_.assign(query_heads(), -std::numeric_limits<float>::infinity());
+  if (options_.record_max) {
+    max_logits_.assign(query_heads(), -std::numeric_limits<float>::infinity());
+  }
 
   const auto writable = [](View<const T, 4> view) {
     return View<T, 4>(const_cast<T*>(view.data()), view.extents(), view.strides());

@@ -20,6 +20,7 @@ namespace odyssey {
 struct ParallelAttentionOptions {
   float scale = 1;
   float soft_cap = 0;                // 0: none
+  bool record_max_logits = false;    // for max_logits()
   std::vector<MaskRule> masks = {};  // that calls may have; empty: only that of the layout
 };
 
@@ -53,8 +54,8 @@ class ParallelAttention {
   // Gradients of the last forward call. Overwrites dq, dk, dv.
   void backward(View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
 
-  // Of the last forward call: lse [B, heads of this rank, rows of its ring block], and the largest
-  // visible score of each of those heads (-inf where there is none).
+  // Of the last forward call: lse [B, heads of this rank, rows of its ring block], and, with
+  // record_max_logits, the largest visible score of each of those heads (-inf where there is none).
   View<const float, 3> lse() const { return {lse_.data(), lse_extents()}; }
   std::vector<float> max_logits() const { return max_logits_; }
   // Of the last backward call: this rank's part of the gradient of the sinks of its heads; empty

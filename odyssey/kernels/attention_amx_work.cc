@@ -4,7 +4,7 @@
 namespace odyssey::amx {
 
 Shape shape_of(int64_t head_size, const AttentionOptions& options) {
-  return {head_size, tiles_of(head_size, 32), options.scale, options.soft_cap};
+  return {head_size, tiles_of(head_size, 32), options.scale, options.soft_cap, options.record_max};
 }
 
 RankScratch& rank_scratch() {

@@ -33,8 +33,11 @@ class Pipeline {
         keys_(keys),
         shape_(shape),
         memory_(memory),
-        kernels_(kernels_for(shape.steps)),
+        kernels_(shape.record_max ? kernels_for<Beside::kSoftmaxAndMaxima>(shape.steps)
+                                  : kernels_for<Beside::kSoftmax>(shape.steps)),
         padded_(shape.padded()),
+        chunk_(chunk_tiles(shape)),
+        span_size_(span_tiles(shape)),
         scaled_(shape.soft_cap != 0 || !(shape.scale > 1e-30f)),
         factor_(scaled_ ? kLog2E : shape.scale * kLog2E),
         held_(memory.dummy) {}
@@ -55,10 +58,7 @@ class Pipeline {
         RunStep kernel = kernels_.scores;
         if (softmax != nullptr) {
           j.last_scores = memory_.scores[(step - 1) & 1];
-          if (!softmax->row->settled) {
-            maxima(j.last_scores, memory_.most);
-            prepare_softmax(*softmax, softmax_tile, ready, units_done);
-          }
+          settle(*softmax, softmax_tile, j.last_scores, ready, units_done);
           j.last = softmax->row;
           j.p = softmax->p + softmax_tile * 2048;
           j.factor = factor_;
@@ -68,7 +68,7 @@ class Pipeline {
             const int64_t steps_left = softmax->count - softmax_tile;
             j.ready = ready;
             j.first_unit = units_done;
-            j.units = (left + steps_left - 1) / steps_left;
+            j.units = left <= steps_left ? 1 : (left + steps_left - 1) / steps_left;
             units_done += j.units;
             kernel = kernels_.all;
           }
@@ -77,11 +77,7 @@ class Pipeline {
         held_ = kernel(j);
         if (kernel != kernels_.all) held_ = memory_.dummy;
         if (softmax != nullptr) {
-          if (prepare_softmax(*softmax, softmax_tile, ready, units_done)) {
-            softmax_alone(j.last_scores, *j.last, j.p, factor_);
-          } else {
-            keep_sum(*j.last, memory_.sum);
-          }
+          keep_softmax(*softmax, softmax_tile, j.last_scores, ready, units_done);
         }
         adjust(*next, t, step);
         if (first && last != nullptr) {
@@ -99,7 +95,7 @@ class Pipeline {
  private:
   // A block stays for all chunks of a span: its sums and queries are in L1 from the second one on.
   bool next_group(Group& g) {
-    const int64_t tiles = span_tiles(shape_);
+    const int64_t tiles = span_size_;
     for (; span_ < keys_.tiles; span_ += tiles, block_ = 0, steps_in_span_ = 0) {
       const int64_t end = keys_.tiles < span_ + tiles ? keys_.tiles : span_ + tiles;
       for (; block_ < count_; ++block_, tile_ = 0) {
@@ -119,7 +115,7 @@ class Pipeline {
   // The next chunk of what the block sees of the span, which ends at `end`.
   void take_tiles(const QueryBlock& block, int64_t end, Group& g) {
     g.count = 0;
-    for (; span_ + tile_ < end && g.count < chunk_tiles(shape_); ++tile_) {
+    for (; span_ + tile_ < end && g.count < chunk_; ++tile_) {
       const int64_t t = span_ + tile_;
       if (block.seen[t] == Seen::kNone) continue;
       g.tiles[g.count] = t;
@@ -137,7 +133,7 @@ class Pipeline {
     j.most = memory_.most;
     j.sum = memory_.sum;
     // The keys of the next span and then its values, a share a step.
-    const int64_t tiles = span_tiles(shape_), bytes = tiles * kKeys * padded_ * 2;
+    const int64_t tiles = span_size_, bytes = tiles * kKeys * padded_ * 2;
     const int64_t share = shape_.steps * 1024;
     const int64_t at = (g.first_step + t) * share;
     if (span_ + 2 * tiles <= keys_.tiles && at < 2 * bytes) {
@@ -158,27 +154,49 @@ class Pipeline {
   // What the last step left: its softmax, and P V of the last two groups.
   void drain(const Group& last, const Group* ready, int64_t step, int64_t units_done) {
     const int64_t t = last.count - 1;
-    maxima(memory_.scores[step & 1], memory_.most);
-    prepare_softmax(last, t, ready, units_done);
-    softmax_alone(memory_.scores[step & 1], *last.row, last.p + t * 2048, factor_);
+    const float* scores = memory_.scores[step & 1];
+    settle(last, t, scores, ready, units_done);
+    softmax_alone(scores, *last.row, last.p + t * 2048, factor_, memory_.sum, memory_.most);
+    keep_softmax(last, t, scores, ready, units_done);
     if (ready != nullptr) held_ = values_alone(*ready, units_done, shape_.steps, held_);
     held_ = values_alone(last, 0, shape_.steps, held_);
     store_held(held_);
     fence();
   }
 
-  // Rescales where a score is much larger than all before. What belongs to this row but is not in
-  // its accumulator yet is added first. Returns whether exponents so far are wrong for it.
-  bool prepare_softmax(const Group& g, int64_t t, const Group* ready, int64_t& units_done) {
-    if (!exceeds_reference(*g.row, memory_.most, factor_)) return false;
+  // Before the first softmax of a row: references for the queries that have none. Those that see
+  // nothing of this tile outgrow theirs once they see something.
+  void settle(const Group& g, int64_t t, const float* scores, const Group* ready,
+              int64_t& units_done) {
+    if (g.row->settled) return;
+    g.row->settled = true;
+    maxima(scores, memory_.most);
+    raise(g, t, unsettled(*g.row), ready, units_done);
+  }
+
+  // After it: once more with a better reference for the queries whose sums are too large.
+  void keep_softmax(const Group& g, int64_t t, const float* scores, const Group* ready,
+                    int64_t& units_done) {
+    if (shape_.record_max) keep_top(*g.row, memory_.most);
+    const __mmask32 queries = outgrown(memory_.sum);
+    if (queries != 0) {
+      maxima(scores, memory_.most);
+      raise(g, t, queries, ready, units_done);
+      softmax_alone(scores, *g.row, g.p + t * 2048, factor_, memory_.sum, memory_.most);
+    }
+    keep_sum(*g.row, memory_.sum);
+  }
+
+  // Raises references. What belongs to this row but is not in its accumulator yet is added first.
+  void raise(const Group& g, int64_t t, __mmask32 queries, const Group* ready,
+             int64_t& units_done) {
     if (ready != nullptr && ready->row == g.row && units_done < shape_.steps) {
       held_ = values_alone(*ready, units_done, shape_.steps, held_);
       units_done = shape_.steps;
     }
     store_held(held_);
     held_ = memory_.dummy;
-    rescale(*g.row, memory_.most, factor_, g.p, t, padded_);
-    return true;
+    rescale(*g.row, queries, memory_.most, factor_, g.p, t, padded_);
   }
 
   const QueryBlock* blocks_;
@@ -187,9 +205,10 @@ class Pipeline {
   const Shape& shape_;
   Memory& memory_;
   const Kernels& kernels_;
-  int64_t padded_;  // head size
-  bool scaled_;     // scale and cap are applied before the exponent
-  float factor_;    // scores to exponents of 2
+  int64_t padded_;             // head size
+  int64_t chunk_, span_size_;  // in key tiles
+  bool scaled_;                // scale and cap are applied before the exponent
+  float factor_;               // scores to exponents of 2
   float* held_;
   int64_t span_ = 0, block_ = 0, tile_ = 0;  // first tile of the span; next block; next tile of it
   int64_t steps_in_span_ = 0;
@@ -227,7 +246,7 @@ void forward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, const
     const Row& row = memory.rows[b];
     if (row.fresh) clear_accumulator(shape, row);
     alignas(64) float shrink[kQueries], factors[kQueries];
-    const __mmask32 saw = end_row(blocks[b], row, pipeline.to_score(), shrink);
+    const __mmask32 saw = end_row(blocks[b], shape, row, pipeline.to_score(), shrink);
     if (blocks[b].out == nullptr) {
       write_accumulator(blocks[b], shape, row, shrink, saw);
     } else {

@@ -37,7 +37,7 @@ struct Step {
   int64_t first_unit, units;
   // Where the four sums still in tiles belong: 32 x 32 words in squares.
   float* held;
-  float *sum, *most;  // [32] out: of the step before
+  float *sum, *most;  // [32] out: of the step before; most only with maxima
   const char* ahead;
 };
 
@@ -69,7 +69,7 @@ ODYSSEY_INLINE void fetch_ahead(const char*& ahead) {
 // as held). Sums left in tiles are stored one by one just before their tile is needed: four stores
 // at once would drain the tile unit. Beside these products run at most the 64
 // half-operations of one key tile, so they are not counted here.
-template <int kHalves, bool kSoftmax, bool kValues>
+template <int kHalves, Beside kBeside, bool kValues>
 ODYSSEY_INLINE float* multiply_scores(const Step& j, Exponents& x, const char*& ahead) {
   float* held = j.held;
   const char* sums = nullptr;
@@ -85,22 +85,22 @@ ODYSSEY_INLINE float* multiply_scores(const Step& j, Exponents& x, const char*& 
     store_tile<0>(held, 64);
     zero_tile<0>();
     multiply<0, 4, 6>();
-    exponents_of_slot<kHalves, 0, kSoftmax>(x);
+    exponents_of_slot<kHalves, 0, kBeside>(x);
     load_tile<7>(q + 512, 64);
     store_tile<1>(held + 256, 64);
     zero_tile<1>();
     multiply<1, 4, 7>();
-    exponents_of_slot<kHalves, 1, kSoftmax>(x);
+    exponents_of_slot<kHalves, 1, kBeside>(x);
     stream_tile<5>(k_below, 64);
     store_tile<2>(held + 512, 64);
     zero_tile<2>();
     multiply<2, 5, 6>();
-    exponents_of_slot<kHalves, 2, kSoftmax>(x);
+    exponents_of_slot<kHalves, 2, kBeside>(x);
     store_tile<3>(held + 768, 64);
     zero_tile<3>();
     multiply<3, 5, 7>();
-    exponents_of_slot<kHalves, 3, kSoftmax>(x);
-    next_slots<kHalves, kSoftmax>(x);
+    exponents_of_slot<kHalves, 3, kBeside>(x);
+    next_slots<kHalves, kBeside>(x);
     if constexpr (kValues) fetch_sums(sums);
     fetch_ahead(ahead);
     for (int64_t step = 1; step < j.steps; ++step) {
@@ -110,16 +110,16 @@ ODYSSEY_INLINE float* multiply_scores(const Step& j, Exponents& x, const char*& 
       stream_tile<4>(k, 64);
       load_tile<6>(q, 64);
       multiply<0, 4, 6>();
-      exponents_of_slot<kHalves, 0, kSoftmax>(x);
+      exponents_of_slot<kHalves, 0, kBeside>(x);
       load_tile<7>(q + 512, 64);
       multiply<1, 4, 7>();
-      exponents_of_slot<kHalves, 1, kSoftmax>(x);
+      exponents_of_slot<kHalves, 1, kBeside>(x);
       stream_tile<5>(k_below, 64);
       multiply<2, 5, 6>();
-      exponents_of_slot<kHalves, 2, kSoftmax>(x);
+      exponents_of_slot<kHalves, 2, kBeside>(x);
       multiply<3, 5, 7>();
-      exponents_of_slot<kHalves, 3, kSoftmax>(x);
-      next_slots<kHalves, kSoftmax>(x);
+      exponents_of_slot<kHalves, 3, kBeside>(x);
+      next_slots<kHalves, kBeside>(x);
       if constexpr (kValues) fetch_sums(sums);
       fetch_ahead(ahead);
     }
@@ -139,7 +139,7 @@ ODYSSEY_INLINE void begin_sum(const float* from, bool fresh) {
 
 // Products of 32 keys of a group into the four sums, which change first if kFirst: what is held is
 // stored, the sums `to` are loaded or, if fresh, zero.
-template <int kHalves, bool kSoftmax, bool kFirst>
+template <int kHalves, Beside kBeside, bool kFirst>
 ODYSSEY_INLINE void multiply_keys(const uint16_t* v, const uint16_t* p, float* held,
                                   const float* to, bool fresh, Exponents& x, const char*& ahead) {
   stream_tile<4>(v, 64);
@@ -147,69 +147,69 @@ ODYSSEY_INLINE void multiply_keys(const uint16_t* v, const uint16_t* p, float* h
   if constexpr (kFirst) store_tile<0>(held, 64);
   if constexpr (kFirst) begin_sum<0>(to, fresh);
   multiply<0, 4, 6>();
-  exponents_of_slot<kHalves, 0, kSoftmax>(x);
+  exponents_of_slot<kHalves, 0, kBeside>(x);
   stream_tile<7>(p + 512, 64);
   if constexpr (kFirst) store_tile<1>(held + 256, 64);
   if constexpr (kFirst) begin_sum<1>(to + 256, fresh);
   multiply<1, 4, 7>();
-  exponents_of_slot<kHalves, 1, kSoftmax>(x);
+  exponents_of_slot<kHalves, 1, kBeside>(x);
   stream_tile<5>(v + 1024, 64);
   if constexpr (kFirst) store_tile<2>(held + 512, 64);
   if constexpr (kFirst) begin_sum<2>(to + 512, fresh);
   multiply<2, 5, 6>();
-  exponents_of_slot<kHalves, 2, kSoftmax>(x);
+  exponents_of_slot<kHalves, 2, kBeside>(x);
   if constexpr (kFirst) store_tile<3>(held + 768, 64);
   if constexpr (kFirst) begin_sum<3>(to + 768, fresh);
   multiply<3, 5, 7>();
-  exponents_of_slot<kHalves, 3, kSoftmax>(x);
-  next_slots<kHalves, kSoftmax>(x);
+  exponents_of_slot<kHalves, 3, kBeside>(x);
+  next_slots<kHalves, kBeside>(x);
   fetch_ahead(ahead);
 }
 
 // accumulator[32 columns of V][32 queries] += V^T P over the keys of a group; the sum stays in
 // tiles. Returns where it belongs.
-template <int kHalves, bool kSoftmax>
+template <int kHalves, Beside kBeside>
 ODYSSEY_INLINE float* multiply_values(const Group& g, int64_t unit, float* held, Exponents& x,
                                       const char*& ahead) {
   float* to = g.row->accumulator + unit * 1024;
   const uint16_t* p = g.p;
   const int64_t at = unit * 2048, parts = 2 * g.count;
   int64_t i = 1;
-  if (kSoftmax && x.left >= kHalves) {
+  if (kBeside != Beside::kNone && x.left >= kHalves) {
     const int64_t left = x.left / kHalves, beside = left < parts ? left : parts;
-    multiply_keys<kHalves, kSoftmax, true>(g.v[0] + at, p, held, to, g.fresh, x, ahead);
+    multiply_keys<kHalves, kBeside, true>(g.v[0] + at, p, held, to, g.fresh, x, ahead);
     for (; i < beside; ++i) {
-      multiply_keys<kHalves, kSoftmax, false>(g.v[i >> 1] + at + (i & 1) * 512, p + i * 1024,
-                                              nullptr, nullptr, false, x, ahead);
+      multiply_keys<kHalves, kBeside, false>(g.v[i >> 1] + at + (i & 1) * 512, p + i * 1024,
+                                             nullptr, nullptr, false, x, ahead);
     }
   } else {
-    multiply_keys<kHalves, false, true>(g.v[0] + at, p, held, to, g.fresh, x, ahead);
+    multiply_keys<kHalves, Beside::kNone, true>(g.v[0] + at, p, held, to, g.fresh, x, ahead);
   }
   for (; i < parts; ++i) {
-    multiply_keys<kHalves, false, false>(g.v[i >> 1] + at + (i & 1) * 512, p + i * 1024, nullptr,
-                                         nullptr, false, x, ahead);
+    multiply_keys<kHalves, Beside::kNone, false>(g.v[i >> 1] + at + (i & 1) * 512, p + i * 1024,
+                                                 nullptr, nullptr, false, x, ahead);
   }
   return to;
 }
 
 // Returns what is held in tiles afterwards.
-template <int kHalves, bool kSoftmax, bool kValues>
+template <int kHalves, Beside kBeside, bool kValues>
 __attribute__((noinline)) float* run_step(const Step& j) {
   fence();
   Exponents x{};
-  if constexpr (kSoftmax) {
+  if constexpr (kBeside != Beside::kNone) {
     x = begin_exponents(*j.last, j.last_scores, j.factor, j.p);
   }
   const char* ahead = j.ahead;
-  float* held = multiply_scores<kHalves, kSoftmax, kValues>(j, x, ahead);
+  float* held = multiply_scores<kHalves, kBeside, kValues>(j, x, ahead);
   if constexpr (kValues) {
     for (int64_t unit = 0; unit < j.units; ++unit) {
-      held = multiply_values<kHalves, kSoftmax>(*j.ready, j.first_unit + unit, held, x, ahead);
+      held = multiply_values<kHalves, kBeside>(*j.ready, j.first_unit + unit, held, x, ahead);
     }
   } else {
     store_held(held);
   }
-  if constexpr (kSoftmax) end_exponents(x, j.sum, j.most);
+  if constexpr (kBeside != Beside::kNone) end_exponents<kBeside>(x, j.sum, j.most);
   fence();
   return held;
 }
@@ -218,24 +218,26 @@ using RunStep = float* (*)(const Step&);
 struct Kernels {
   RunStep scores, scores_softmax, all;
 };
-template <int kHalves>
+template <int kHalves, Beside kBeside>
 constexpr Kernels kernels_of() {
-  return {run_step<kHalves, false, false>, run_step<kHalves, true, false>,
-          run_step<kHalves, true, true>};
+  return {run_step<kHalves, Beside::kNone, false>, run_step<kHalves, kBeside, false>,
+          run_step<kHalves, kBeside, true>};
 }
+template <Beside kBeside>
 const Kernels& kernels_for(int64_t steps) {
-  static constexpr Kernels kTable[] = {kernels_of<16>(), kernels_of<8>(), kernels_of<8>(),
-                                       kernels_of<4>(),  kernels_of<4>(), kernels_of<4>(),
-                                       kernels_of<4>(),  kernels_of<2>()};
+  static constexpr Kernels kTable[] = {kernels_of<16, kBeside>(), kernels_of<8, kBeside>(),
+                                       kernels_of<8, kBeside>(),  kernels_of<4, kBeside>(),
+                                       kernels_of<4, kBeside>(),  kernels_of<4, kBeside>(),
+                                       kernels_of<4, kBeside>(),  kernels_of<2, kBeside>()};
   return kTable[steps - 1];
 }
 
-// What run_step does for the step before, with nothing beside it.
-void softmax_alone(const float* scores, Row& row, uint16_t* p, float factor) {
+// What run_step does for the step before, with nothing beside it. sum, most: [32] out.
+void softmax_alone(const float* scores, const Row& row, uint16_t* p, float factor, float* sum,
+                   float* most) {
   fence();
   Exponents x = begin_exponents(row, scores, factor, p);
-  alignas(64) float most[kQueries];
-  end_exponents(x, row.sum, most);
+  end_exponents<Beside::kSoftmaxAndMaxima>(x, sum, most);
   fence();
 }
 float* values_alone(const Group& g, int64_t first, int64_t last, float* held) {
@@ -243,7 +245,7 @@ float* values_alone(const Group& g, int64_t first, int64_t last, float* held) {
   const char* ahead = nullptr;
   fence();
   for (int64_t unit = first; unit < last; ++unit) {
-    held = multiply_values<4, false>(g, unit, held, x, ahead);
+    held = multiply_values<4, Beside::kNone>(g, unit, held, x, ahead);
   }
   fence();
   return held;

@@ -12,7 +12,7 @@ void begin_row(const QueryBlock& block, const Shape& shape, const RowFetch& ahea
   pack_queries(block.q, block.q_stride, block.rows, shape, q, ahead);
   row.q = q;
   fill_mask(block, row.mask);
-  __mmask16 held = 0, settled = 0xffff;
+  __mmask16 held = 0;
   for (int64_t half = 0; half < 32; half += 16) {
     const __mmask16 real = first16(block.rows - half);
     const __m512 max = _mm512_mask_loadu_ps(all(kNothing), real, block.max + half);
@@ -22,9 +22,8 @@ void begin_row(const QueryBlock& block, const Shape& shape, const RowFetch& ahea
     _mm512_store_ps(row.sum + half, sum);
     _mm512_store_ps(row.top + half, all(-__builtin_inff()));
     held |= _mm512_cmp_ps_mask(sum, _mm512_setzero_ps(), _CMP_NEQ_UQ);
-    settled &= _mm512_cmp_ps_mask(reference, all(kNothing), _CMP_GT_OQ);
   }
-  row.settled = settled == 0xffff;
+  row.settled = unsettled(row) == 0;
   row.fresh = held == 0;
   if (row.fresh) return;
   for (int64_t d = 0; d < shape.padded(); d += 16) {
@@ -51,26 +50,35 @@ void clear_accumulator(const Shape& shape, const Row& row) {
   }
 }
 
-// Writes max and sum of the rows that saw something back, relative to their true maximum. shrink
-// [32]: what brings an accumulator there. Returns which rows saw something in this call.
-__mmask32 end_row(const QueryBlock& block, const Row& row, float to_score, float* shrink) {
+// Writes max and sum of the rows that saw something back, max as shape.record_max says. shrink
+// [32]: what accumulators are to be multiplied by. Returns which rows must be written, all that saw
+// something in this call among them.
+__mmask32 end_row(const QueryBlock& block, const Shape& shape, const Row& row, float to_score,
+                  float* shrink) {
   __mmask32 saw = 0;
   for (int64_t half = 0; half < 32; half += 16) {
     const __mmask16 real = first16(block.rows - half);
-    const __m512 top = _mm512_load_ps(row.top + half);
-    const __mmask16 saw_any =
-        _mm512_mask_cmp_ps_mask(real, top, all(-__builtin_inff()), _CMP_GT_OQ);
     const __m512 before = _mm512_mask_loadu_ps(all(kNothing), real, block.max + half);
-    const __m512 most =
-        _mm512_max_ps(_mm512_mask_mul_ps(all(kNothing), saw_any, top, all(to_score)), before);
-    const __m512 less =
-        _mm512_sub_ps(_mm512_load_ps(row.reference + half), _mm512_mul_ps(most, all(kLog2E)));
-    const __m512 factor = exp2_exact(less);
+    const __m512 reference = _mm512_load_ps(row.reference + half);
+    const __m512 sum = _mm512_load_ps(row.sum + half);
+    // Where neither record_max nor a raised reference moves max, nothing is rounded.
+    __m512 most;
+    __mmask16 write, moved = 0xffff;
+    if (shape.record_max) {
+      const __m512 top = _mm512_load_ps(row.top + half);
+      write = _mm512_mask_cmp_ps_mask(real, top, all(-__builtin_inff()), _CMP_GT_OQ);
+      most = _mm512_max_ps(_mm512_mask_mul_ps(all(kNothing), write, top, all(to_score)), before);
+    } else {
+      write = _mm512_mask_cmp_ps_mask(real, sum, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+      moved = _mm512_cmp_ps_mask(reference, _mm512_mul_ps(before, all(kLog2E)), _CMP_NEQ_UQ);
+      most = _mm512_mask_mul_ps(before, moved, reference, all(1 / kLog2E));
+    }
+    const __m512 less = _mm512_sub_ps(reference, _mm512_mul_ps(most, all(kLog2E)));
+    const __m512 factor = _mm512_mask_mov_ps(all(1), moved, exp2_exact(less));
     _mm512_store_ps(shrink + half, factor);
-    const __m512 sum = _mm512_mul_ps(_mm512_load_ps(row.sum + half), factor);
-    _mm512_mask_storeu_ps(block.max + half, saw_any, most);
-    _mm512_mask_storeu_ps(block.sum + half, saw_any, sum);
-    saw |= static_cast<__mmask32>(saw_any) << half;
+    _mm512_mask_storeu_ps(block.sum + half, write, _mm512_mul_ps(sum, factor));
+    _mm512_mask_storeu_ps(block.max + half, write, most);
+    saw |= static_cast<__mmask32>(write) << half;
   }
   return saw;
 }

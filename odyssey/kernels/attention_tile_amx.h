@@ -23,6 +23,7 @@ struct Shape {
   int64_t head_size;
   int64_t steps;  // padded head size / 32, at most 8
   float scale, soft_cap;
+  bool record_max = false;  // forward: QueryBlock::max is to be the largest score
   int64_t padded() const { return 32 * steps; }
 };
 
@@ -44,7 +45,8 @@ struct QueryBlock {
   int64_t q_stride, dout_stride;
   int64_t rows;
   const int32_t *least, *most, *segment;
-  // Forward: the running softmax. Backward: max holds lse, sum holds delta; they are only read.
+  // Forward: the running softmax; max is what sum and accumulator are relative to. Backward: max
+  // holds lse, sum holds delta; they are only read.
   float *max, *sum;
   float* accumulator;  // backward: dq
   int64_t accumulator_stride;

@@ -22,6 +22,8 @@ namespace odyssey {
 struct AttentionOptions {
   float scale = 1;     // usually 1 / sqrt(D)
   float soft_cap = 0;  // 0: none
+  // AttentionState::max ends as the largest visible score; matrix tiles are faster without.
+  bool record_max = false;
   // Grouped queries: query head h of the model uses key/value head h / queries_per_kv. A rank may
   // hold any range of heads; phase is (model index of its first query head) % queries_per_kv.
   int64_t queries_per_kv = 1;
@@ -36,9 +38,10 @@ struct AttentionOptions {
   }
 };
 
-// The running softmax of every query row, all fp32. With m the largest visible score so far:
-// sum = sum exp(s - m), accumulator = sum exp(s - m) v. While a row has seen nothing its sum is 0,
-// its accumulator holds nothing and is not read.
+// The running softmax of every query row, all fp32. With m = max: sum = sum exp(s - m), accumulator
+// = sum exp(s - m) v. m is the largest visible score so far, or, in bf16 on matrix tiles without
+// record_max, a score near it (sum <= 2^40). While a row has seen nothing its sum is 0, its
+// accumulator holds nothing and is not read.
 struct AttentionState {
   View<float, 3> accumulator;  // [Tq, H, D]
   View<float, 2> max;          // [H, Tq]
@@ -109,7 +112,7 @@ void sink_backward(std::span<const float> sinks, View<const float, 2> lse,
 int64_t attention_scratch_bytes(int64_t rows, int64_t head_size);
 
 // most[h] <- max(most[h], largest visible score of head h in the state); stays where nothing was
-// seen.
+// seen. The state must come of calls with record_max.
 void update_max_logits(const AttentionState& state, std::span<float> most);
 
 }  // namespace odyssey

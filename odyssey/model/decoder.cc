@@ -34,11 +34,13 @@ std::vector<MaskRule> distinct_masks(const ModelConfig& model) {
   return masks;
 }
 
-ParallelAttentionOptions attention_options(const ModelConfig& model) {
+ParallelAttentionOptions attention_options(const RunConfig& config) {
+  const ModelConfig& model = config.model;
   ParallelAttentionOptions options;
   options.scale = model.attention_scale != 0 ? model.attention_scale
                                              : 1 / std::sqrt(static_cast<float>(model.head_size));
   options.soft_cap = model.attention_soft_cap;
+  options.record_max_logits = config.records_max_logits();
   options.masks = distinct_masks(model);
   return options;
 }
@@ -67,7 +69,7 @@ Decoder<T>::Decoder(const RunConfig& config, Mesh& mesh)
       layout_(attention_layout(config, batch_rows_of_slice(config))),
       rows_(layout_.placement.local_count(mesh.ring_index(), mesh.ulysses_index())),
       parameters_(parameter_groups(config.model), config.init_seed, mesh),
-      attention_(layout_, attention_options(config.model), mesh.ring(), mesh.ulysses()),
+      attention_(layout_, attention_options(config), mesh.ring(), mesh.ulysses()),
       layer_(config.model, layout_.batch, rows_, attention_),
       inputs_((config.model.layers + 1) * n() * config.model.embedding),
       d_(n() * config.model.embedding),
@@ -76,7 +78,8 @@ Decoder<T>::Decoder(const RunConfig& config, Mesh& mesh)
       rms_(n()),
       logits_(chunk_rows(config, n()) * config.model.vocabulary),
       d_logits_(chunk_rows(config, n()) * config.model.vocabulary),
-      max_logits_(config.model.layers * config.model.query_heads) {
+      max_logits_(config.records_max_logits() ? config.model.layers * config.model.query_heads
+                                              : 0) {
   forget_max_logits();
 }
 
@@ -183,7 +186,7 @@ LossSum Decoder<T>::forward_backward(const LocalBatch& batch) {
     layer_.use_layer(layer);
     layer_.forward(groups[layer + 1], parameters_.gather(layer + 1), batch.positions,
                    layer_input(layer), layer_input(layer + 1));
-    note_max_logits(layer);
+    if (config_.records_max_logits()) note_max_logits(layer);
   }
   const LossSum sum = head(batch);
   for (int64_t layer = config_.model.layers - 1; layer >= 0; --layer) {

@@ -48,8 +48,9 @@ class Decoder {
   // Collective.
   LossSum forward_backward(const LocalBatch& batch);
 
-  // The largest visible attention score of each head, [L, H], that this rank has met since the last
-  // forget_max_logits(); -inf where it met none, as for heads of other Ulysses ranks.
+  // With records_max_logits() of the config, else empty: the largest visible attention score of
+  // each head, [L, H], that this rank has met since the last forget_max_logits(); -inf where it met
+  // none, as for heads of other Ulysses ranks.
   std::span<float> max_logits() { return max_logits_; }
   void forget_max_logits();
 

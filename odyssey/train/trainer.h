@@ -2,6 +2,7 @@
 // The training loop. It computes and communicates; what it has to say goes to an observer.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,8 @@ struct StepReport {
   double grad_norm = 0;      // after clipping
   double parameter_norm = 0;
   double learning_rate = 0;
-  double max_logit = 0;          // largest attention score of any head and layer
+  // Largest attention score of any head and layer, if the config records it.
+  std::optional<double> max_logit;
   int64_t qk_clipped_heads = 0;  // of all layers; 0 without use_qk_clip
 };
 
