@@ -41,7 +41,7 @@ build asan-ubsan
 # The library that makes sends synchronous is preloaded, which the sanitizer's own has to be. Resident memory is the
 # sanitizer's too.
 run asan-ubsan -LE 'check|parity|isa' -E '^matmul_test|synchronous|plan_memory' "$@"
-GTEST_FILTER='*Sinks*:*SoftCap*:*SeeNothing*:*HeadRanges*:*FarApart*:*WindowOfOne*:MatmulAmx.*Rounding' \
+GTEST_FILTER='*Sinks*:*SoftCap*:*SeeNothing*:*HeadRanges*:*FarApart*:*WindowOfOne*:*Fresh*:*ScoresThat*:MatmulAmx.*Rounding' \
   run asan-ubsan -R '^(block_attention_test|matmul_test)$'
 build tsan
 # Watched threads take minutes for the largest grids; smaller ones take the same paths.
