@@ -55,8 +55,8 @@ void ParallelAttention<T>::add_rows(int block, const std::vector<RowRange>& rows
 }
 
 // Attend steps that follow each other are one call, up to the number of hops that go together: the
-// scratch of the kernels grows with the rows. The own block is one of its own, since its dK and dV
-// are elsewhere than those of others.
+// scratch of the kernels grows with the rows. The own block is one of its own, since others arrive
+// meanwhile and its dK and dV are elsewhere than theirs.
 template <class T>
 auto ParallelAttention<T>::kernel_calls(const std::vector<Step>& steps) const
     -> std::vector<Blocks> {
@@ -71,6 +71,19 @@ auto ParallelAttention<T>::kernel_calls(const std::vector<Step>& steps) const
     begins = !attends || step.block == ring_.rank();
   }
   return calls;
+}
+
+// Behind a gather all blocks lie side by side, the own one first: one call, and the accumulator
+// never goes to memory.
+template <class T>
+auto ParallelAttention<T>::one_kernel_call(const std::vector<Step>& steps) const
+    -> std::vector<Blocks> {
+  Blocks all;
+  for (const Step& step : steps) {
+    if (step.kind == StepKind::kAttend) add_rows(step.block, step.rows, all);
+  }
+  if (all.blocks.empty()) return {};
+  return {std::move(all)};
 }
 
 template <class T>
@@ -91,7 +104,8 @@ void ParallelAttention<T>::make_calls(std::span<const int32_t> segments) {
   add_rows(ring_.rank(), {{0, rows()}}, own_);
   take_segments(segments, own_);
   for (MaskPlan& plan : plans_) {
-    plan.forward_calls = kernel_calls(plan.forward);
+    plan.forward_calls =
+        layout_.outer_gather ? one_kernel_call(plan.forward) : kernel_calls(plan.forward);
     plan.backward_calls = kernel_calls(plan.backward);
     for (std::vector<Blocks>* calls : {&plan.forward_calls, &plan.backward_calls}) {
       for (Blocks& call : *calls) take_segments(segments, call);
@@ -150,9 +164,10 @@ int64_t ParallelAttention<T>::workspace_bytes(const AttentionLayout& layout,
     floats +=
         2 * layout.batch * layout.placement.most_local_rows() * heads.kv_heads() * layout.head_size;
   }
+  const RowsAtOnce at_once = most_rows_at_once(layout, masks);
   return elements * static_cast<int64_t>(sizeof(T)) + floats * 4 + exchange +
          most_block_buffer_bytes(layout, masks) +
-         attention_scratch_bytes(most_rows_at_once(layout, masks), layout.head_size);
+         attention_scratch_bytes(at_once.forward, at_once.backward, layout.head_size);
 }
 
 template <class T>

@@ -98,6 +98,7 @@ class ParallelAttention {
   void make_buffers();
   void make_steps();
   std::vector<Blocks> kernel_calls(const std::vector<Step>& steps) const;
+  std::vector<Blocks> one_kernel_call(const std::vector<Step>& steps) const;
   void add_rows(int block, const std::vector<RowRange>& rows, Blocks& blocks) const;
   void take_segments(std::span<const int32_t> segments, Blocks& blocks) const;
   void make_calls(std::span<const int32_t> segments);

@@ -212,13 +212,16 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
   });
 }
 
-int64_t scratch_bytes(int64_t rows, int64_t head_size) {
+int64_t scratch_bytes(int64_t forward_keys, int64_t backward_keys, int64_t head_size) {
   const Shape shape = shape_of(head_size, {});
-  const int64_t tiles = tiles_of(rows, kKeys), padded_rows = tiles * kKeys;
-  // Of two heads K, V, K^T in bf16 and dK, dV in fp32; positions and segments; a thread's work.
+  const int64_t backward_tiles = tiles_of(backward_keys, kKeys);
+  const int64_t tiles = std::max(tiles_of(forward_keys, kKeys), backward_tiles);
+  // Of two heads K and V in bf16; backward also K^T in bf16 and dK, dV in fp32; positions and
+  // segments; a thread's work.
   const int64_t work =
       std::max(forward_bytes(shape, kForwardBlocks), backward_bytes(shape, kBackwardBlocks));
-  return padded_rows * (kHeadsAtOnce * 14 * shape.padded() + 8) + kHeadsAtOnce * tiles +
+  return tiles * kKeys * (kHeadsAtOnce * 4 * shape.padded() + 8) +
+         backward_tiles * kHeadsAtOnce * (kKeys * 10 * shape.padded() + 1) +
          thread_count() * (work + kForwardBlocks * tiles);
 }
 

@@ -31,6 +31,6 @@ void attend_backward(View<const bf16, 3> q, View<const bf16, 3> k, View<const bf
                      const AttentionGradients& gradients, const Poll& poll);
 
 // Bytes that a rank's first calls take and keep, for blocks of up to `rows` rows.
-int64_t scratch_bytes(int64_t rows, int64_t head_size);
+int64_t scratch_bytes(int64_t forward_keys, int64_t backward_keys, int64_t head_size);
 
 }  // namespace odyssey::amx

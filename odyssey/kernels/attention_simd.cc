@@ -336,15 +336,18 @@ void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
   }
 }
 
-int64_t scratch_bytes(int64_t rows, int64_t head_size) {
+int64_t scratch_bytes(int64_t forward_keys, int64_t backward_keys, int64_t head_size) {
   const AttentionTileKernels& kernels = tile_kernels(isa_in_use());
   const int64_t padded = padded_head_size(head_size);
-  const int64_t padded_rows = tiles_of(rows, kKeyTile) * kKeyTile;
+  const auto padded_keys = [](int64_t keys) { return tiles_of(keys, kKeyTile) * kKeyTile; };
+  const int64_t forward = padded_keys(forward_keys), backward = padded_keys(backward_keys);
   const int64_t thread_words =
       kernels.shared_words() +
       kMostTiles * std::max(kernels.forward_words(padded), kernels.backward_words(padded));
-  // K twice, V, dK, dV of one head packed; positions and segments; the query tiles of each thread.
-  return (padded_rows * (5 * padded + 7) + thread_count() * thread_words) * 4;
+  // Packed of one head, K and V or K twice, V, dK, dV; positions and segments; the query tiles of
+  // each thread.
+  const int64_t packed = std::max(2 * forward, 5 * backward) * padded;
+  return (packed + 7 * std::max(forward, backward) + thread_count() * thread_words) * 4;
 }
 
 #define ODYSSEY_INSTANTIATE(T)                                                                    \

@@ -26,6 +26,6 @@ void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
                      View<float, 3> dk, View<float, 3> dv, const Poll& poll);
 
 // As attention_scratch_bytes of block_attention.h.
-int64_t scratch_bytes(int64_t rows, int64_t head_size);
+int64_t scratch_bytes(int64_t forward_keys, int64_t backward_keys, int64_t head_size);
 
 }  // namespace odyssey::simd

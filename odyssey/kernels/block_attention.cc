@@ -206,11 +206,13 @@ void update_max_logits(const AttentionState& state, std::span<float> most) {
   }
 }
 
-int64_t attention_scratch_bytes(int64_t rows, int64_t head_size) {
+int64_t attention_scratch_bytes(int64_t forward_keys, int64_t backward_keys, int64_t head_size) {
 #if defined(__x86_64__)
-  if (runs_on_matrix_tiles<bf16>(head_size)) return amx::scratch_bytes(rows, head_size);
+  if (runs_on_matrix_tiles<bf16>(head_size)) {
+    return amx::scratch_bytes(forward_keys, backward_keys, head_size);
+  }
 #endif
-  return simd::scratch_bytes(rows, head_size);
+  return simd::scratch_bytes(forward_keys, backward_keys, head_size);
 }
 
 #define ODYSSEY_INSTANTIATE(T)                                                                    \

@@ -108,8 +108,8 @@ void attend_backward(View<const T, 3> q, View<const T, 3> k, View<const T, 3> v,
 void sink_backward(std::span<const float> sinks, View<const float, 2> lse,
                    View<const float, 2> delta, std::span<float> dsinks);
 
-// Bytes that a rank's first calls take as scratch and keep, for blocks of up to `rows` rows.
-int64_t attention_scratch_bytes(int64_t rows, int64_t head_size);
+// Bytes that a rank's first calls take as scratch and keep, with up to so many keys a call.
+int64_t attention_scratch_bytes(int64_t forward_keys, int64_t backward_keys, int64_t head_size);
 
 // most[h] <- max(most[h], largest visible score of head h in the state); stays where nothing was
 // seen. The state must come of calls with record_max.

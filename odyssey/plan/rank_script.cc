@@ -24,9 +24,9 @@ class Writer {
     const std::vector<Step> steps = forward_schedule(layout_, r_, u_);
     for (const Step& step : steps) run(step, rates_.forward);
     // Between two kernel calls the accumulator goes to memory and comes back, in fp32. The own
-    // block is one call, hops go together.
+    // block is one call, hops go together; behind a gather all of it is one call.
     const auto hops = std::ranges::count(steps, StepKind::kAttend, &Step::kind) - 1;
-    if (hops > 0) {
+    if (hops > 0 && !layout_.outer_gather) {
       const int64_t calls = (hops + layout_.hops_at_once - 1) / layout_.hops_at_once;
       pass(real(calls) * 8 * ring_rows() * query_row_elements());
     }

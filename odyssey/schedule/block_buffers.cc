@@ -10,7 +10,7 @@ namespace {
 // Of the kernel calls of a list: attend steps that follow each other, up to hops_at_once of them,
 // the own block alone. Where documents leave out hops, others stand side by side.
 int64_t most_at_once(const AttentionLayout& layout, int r, const std::vector<Step>& steps) {
-  int64_t most = 0, rows = 0, hops = 0;
+  int64_t most = layout.placement.ring_block_rows(r), rows = 0, hops = 0;
   for (const Step& step : steps) {
     const bool is_other = step.kind == StepKind::kAttend && step.block != r;
     if (!is_other || hops == layout.hops_at_once) rows = hops = 0;
@@ -27,9 +27,8 @@ int64_t most_at_once(const AttentionLayout& layout, int r, const std::vector<Ste
 BlockBuffers buffers_of(const AttentionLayout& layout, int r, const std::vector<Step>& forward,
                         const std::vector<Step>& backward) {
   BlockBuffers buffers;
-  buffers.own = buffers.own_gradient = buffers.at_once = layout.placement.ring_block_rows(r);
+  buffers.own = buffers.own_gradient = layout.placement.ring_block_rows(r);
   for (const std::vector<Step>* steps : {&forward, &backward}) {
-    buffers.at_once = std::max(buffers.at_once, most_at_once(layout, r, *steps));
     size_t groups = 0, gradient_groups = 0;  // that brought rows, that sent some home
     StepKind before = StepKind::kExchangeIn;
     int64_t packed = 0, arriving = 0, leaving = 0;  // of a group so far
@@ -65,6 +64,9 @@ BlockBuffers buffers_of(const AttentionLayout& layout, int r, const std::vector<
       }
     }
   }
+  buffers.forward_at_once =
+      layout.outer_gather ? buffers.own + buffers.gathered : most_at_once(layout, r, forward);
+  buffers.backward_at_once = most_at_once(layout, r, backward);
   return buffers;
 }
 
@@ -99,7 +101,8 @@ BlockBuffers block_buffers(const AttentionLayout& layout, std::span<const MaskRu
     const BlockBuffers one = block_buffers(with_mask(layout, mask), r, u);
     for (int64_t BlockBuffers::*size :
          {&BlockBuffers::own, &BlockBuffers::gathered, &BlockBuffers::packed,
-          &BlockBuffers::own_gradient, &BlockBuffers::arriving_gradient, &BlockBuffers::at_once}) {
+          &BlockBuffers::own_gradient, &BlockBuffers::arriving_gradient,
+          &BlockBuffers::forward_at_once, &BlockBuffers::backward_at_once}) {
       most.*size = std::max(most.*size, one.*size);
     }
     for (size_t turn : {0, 1}) {
@@ -146,9 +149,12 @@ int64_t most_block_buffer_bytes(const AttentionLayout& layout, std::span<const M
   });
 }
 
-int64_t most_rows_at_once(const AttentionLayout& layout, std::span<const MaskRule> masks) {
-  return most_of_ranks(layout, masks, widest_rank(layout),
-                       [](const BlockBuffers& buffers) { return buffers.at_once; });
+RowsAtOnce most_rows_at_once(const AttentionLayout& layout, std::span<const MaskRule> masks) {
+  const auto most = [&](int64_t BlockBuffers::*rows) {
+    return most_of_ranks(layout, masks, widest_rank(layout),
+                         [&](const BlockBuffers& buffers) { return buffers.*rows; });
+  };
+  return {most(&BlockBuffers::forward_at_once), most(&BlockBuffers::backward_at_once)};
 }
 
 }  // namespace odyssey

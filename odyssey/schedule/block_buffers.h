@@ -22,9 +22,9 @@ struct BlockBuffers {
   // that come home with one group.
   int64_t own_gradient = 0, arriving_gradient = 0;
   std::array<int64_t, 2> partial_gradient{};
-  // Most rows of one kernel call: the own block, or up to hops_at_once others. No buffer here, but
-  // the scratch of the kernels grows with it.
-  int64_t at_once = 0;
+  // Most rows of one kernel call: the own block, or up to hops_at_once others; all of them in the
+  // forward pass behind a gather. No buffer here, but the scratch of the kernels grows with them.
+  int64_t forward_at_once = 0, backward_at_once = 0;
 
   int64_t rows() const { return own + gathered + packed + travelling[0] + travelling[1]; }
   int64_t gradient_rows() const {
@@ -42,10 +42,13 @@ BlockBuffers block_buffers(const AttentionLayout& layout, std::span<const MaskRu
 // Rows that leave as they lie in memory need no packing.
 bool is_one_piece(const std::vector<RowRange>& rows);
 
-// Bytes, and BlockBuffers::at_once, of the rank that needs most, over at most 16 ring ranks spread
-// over all of them (larger rings differ from rank to rank by little).
+// Bytes, and rows of one kernel call, of the rank that needs most, over at most 16 ring ranks
+// spread over all of them (larger rings differ from rank to rank by little).
 int64_t most_block_buffer_bytes(const AttentionLayout& layout,
                                 std::span<const MaskRule> masks = {});
-int64_t most_rows_at_once(const AttentionLayout& layout, std::span<const MaskRule> masks = {});
+struct RowsAtOnce {
+  int64_t forward = 0, backward = 0;
+};
+RowsAtOnce most_rows_at_once(const AttentionLayout& layout, std::span<const MaskRule> masks = {});
 
 }  // namespace odyssey

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "odyssey/base/random.h"
+#include "odyssey/schedule/block_buffers.h"
 #include "odyssey/schedule/checker.h"
 #include "odyssey/schedule/step.h"
 
@@ -122,6 +123,19 @@ AttentionLayout with_mask(AttentionLayout layout, MaskKind kind, int64_t window 
   layout.kind = kind;
   layout.window = window;
   return layout;
+}
+
+// Causal and contiguous, 16 rows a block: rank r sees r other blocks.
+TEST(Schedule, RowsOfAKernelCall) {
+  for (int r = 0; r < 4; ++r) {
+    const BlockBuffers ring = block_buffers(make_layout(4, 2), r, 0);
+    EXPECT_EQ(ring.forward_at_once, r < 2 ? 16 : 32) << r;
+    EXPECT_EQ(ring.backward_at_once, r < 2 ? 16 : 32) << r;
+    const BlockBuffers gather = block_buffers(make_layout(4, 2, true), r, 0);
+    EXPECT_EQ(gather.forward_at_once, 16 * (r + 1)) << r;
+    EXPECT_EQ(gather.backward_at_once, r < 2 ? 16 : 32) << r;
+  }
+  EXPECT_EQ(most_rows_at_once(make_layout(4, 2, true)).forward, 64);
 }
 
 TEST(Schedule, BytesFollowTheFormulas) {
