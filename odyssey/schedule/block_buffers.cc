@@ -116,18 +116,16 @@ BlockBuffers block_buffers(const AttentionLayout& layout, std::span<const MaskRu
 
 namespace {
 
-// The most that a rank of any ring rank and Ulysses rank u has of something.
-template <class Size>
-int64_t most_of_ranks(const AttentionLayout& layout, std::span<const MaskRule> masks, int u,
-                      const Size& size) {
+// Calls body(buffers) for ring ranks of Ulysses rank u.
+template <class Body>
+void for_ring_ranks(const AttentionLayout& layout, std::span<const MaskRule> masks, int u,
+                    const Body& body) {
   constexpr int kMostLists = 16;
-  int64_t most = 0;
   const int ring = layout.ring_size(), lists = std::min(ring, kMostLists);
   for (int i = 0; i < lists; ++i) {
     const int r = lists == 1 ? 0 : static_cast<int>(int64_t{i} * (ring - 1) / (lists - 1));
-    most = std::max(most, size(block_buffers(layout, masks, r, u)));
+    body(block_buffers(layout, masks, r, u));
   }
-  return most;
 }
 
 // A Ulysses rank with most key/value heads.
@@ -143,18 +141,21 @@ int widest_rank(const AttentionLayout& layout) {
 
 int64_t most_block_buffer_bytes(const AttentionLayout& layout, std::span<const MaskRule> masks) {
   const int u = widest_rank(layout);
-  return most_of_ranks(layout, masks, u, [&](const BlockBuffers& buffers) {
-    return (buffers.rows() * layout.element_bytes + buffers.gradient_rows() * 4) *
-           layout.row_elements(u);
+  int64_t most = 0;
+  for_ring_ranks(layout, masks, u, [&](const BlockBuffers& buffers) {
+    most = std::max(most, (buffers.rows() * layout.element_bytes + buffers.gradient_rows() * 4) *
+                              layout.row_elements(u));
   });
+  return most;
 }
 
 RowsAtOnce most_rows_at_once(const AttentionLayout& layout, std::span<const MaskRule> masks) {
-  const auto most = [&](int64_t BlockBuffers::*rows) {
-    return most_of_ranks(layout, masks, widest_rank(layout),
-                         [&](const BlockBuffers& buffers) { return buffers.*rows; });
-  };
-  return {most(&BlockBuffers::forward_at_once), most(&BlockBuffers::backward_at_once)};
+  RowsAtOnce most;
+  for_ring_ranks(layout, masks, widest_rank(layout), [&](const BlockBuffers& buffers) {
+    most.forward = std::max(most.forward, buffers.forward_at_once);
+    most.backward = std::max(most.backward, buffers.backward_at_once);
+  });
+  return most;
 }
 
 }  // namespace odyssey
