@@ -168,12 +168,13 @@ def table(groups, rows):
 
 
 def print_table(lines):
-    print("| kernel | shape | isa | TFLOP/s | share of peak | least..most | gate | target | reached | undisturbed | reached |")
+    print("| kernel | shape | isa | TFLOP/s | share of peak | least..most | gate | target | reached "
+          "| undisturbed | reached |")
     print("|---|---|---|--:|--:|--:|--:|--:|---|--:|---|")
     for line in lines:
         print(f"| {line['group']} | {line['problem']} | {line['isa']} | {line['tflops']:.3f} | {line['share']:.1f} % | "
-              f"{line['least']:.1f}..{line['most']:.1f} | {line['gate']:.1f} | {line['target']:.1f} | {line['reached']} | {line['undisturbed']:.1f} % | "
-              f"{line['reached_undisturbed']} |")
+              f"{line['least']:.1f}..{line['most']:.1f} | {line['gate']:.1f} | {line['target']:.1f} | {line['reached']} | "
+              f"{line['undisturbed']:.1f} % | {line['reached_undisturbed']} |")
 
 
 def two_threads(options):

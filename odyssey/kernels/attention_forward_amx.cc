@@ -246,9 +246,9 @@ void forward(const QueryBlock* blocks, int64_t count, const KeyHead& keys, const
     const Row& row = memory.rows[b];
     if (row.fresh) clear_accumulator(shape, row);
     alignas(64) float shrink[kQueries], factors[kQueries];
-    const __mmask32 saw = end_row(blocks[b], shape, row, pipeline.to_score(), shrink);
+    const __mmask32 rows = end_row(blocks[b], shape, row, pipeline.to_score(), shrink);
     if (blocks[b].out == nullptr) {
-      write_accumulator(blocks[b], shape, row, shrink, saw);
+      write_accumulator(blocks[b], shape, row, shrink, rows);
     } else {
       finish.factors(finish.context, b, factors);
       write_out(blocks[b], shape, row, shrink, factors);

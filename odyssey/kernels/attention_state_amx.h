@@ -55,7 +55,7 @@ void clear_accumulator(const Shape& shape, const Row& row) {
 // something in this call among them.
 __mmask32 end_row(const QueryBlock& block, const Shape& shape, const Row& row, float to_score,
                   float* shrink) {
-  __mmask32 saw = 0;
+  __mmask32 rows = 0;
   for (int64_t half = 0; half < 32; half += 16) {
     const __mmask16 real = first16(block.rows - half);
     const __m512 before = _mm512_mask_loadu_ps(all(kNothing), real, block.max + half);
@@ -78,9 +78,9 @@ __mmask32 end_row(const QueryBlock& block, const Shape& shape, const Row& row, f
     _mm512_store_ps(shrink + half, factor);
     _mm512_mask_storeu_ps(block.sum + half, write, _mm512_mul_ps(sum, factor));
     _mm512_mask_storeu_ps(block.max + half, write, most);
-    saw |= static_cast<__mmask32>(write) << half;
+    rows |= static_cast<__mmask32>(write) << half;
   }
-  return saw;
+  return rows;
 }
 
 // 16 columns from d on of 16 rows from `half` on, times shrink, as rows.
@@ -95,14 +95,14 @@ ODYSSEY_INLINE void rows_of(const Row& row, const float* shrink, int64_t half, i
 }
 
 void write_accumulator(const QueryBlock& block, const Shape& shape, const Row& row,
-                       const float* shrink, __mmask32 saw) {
+                       const float* shrink, __mmask32 rows) {
   for (int64_t half = 0; half < 32; half += 16) {
     for (int64_t d = 0; d < shape.head_size; d += 16) {
       const __mmask16 columns = first16(shape.head_size - d);
       __m512i r[16];
       rows_of(row, shrink, half, d, r);
       for (int64_t i = 0; i < 16; ++i) {
-        if ((saw >> (half + i) & 1) == 0) continue;
+        if ((rows >> (half + i) & 1) == 0) continue;
         float* to = block.accumulator + (half + i) * block.accumulator_stride + d;
         _mm512_mask_storeu_epi32(to, columns, r[i]);
       }

@@ -163,15 +163,15 @@ class Trainer {
     }
     sums[2] += seconds_waiting();
     all_reduce_sum(world_, sums);
-    const std::span<float> max_logits = decoder_.max_logits();
-    if (config_.records_max_logits()) all_reduce_max(world_, max_logits);
     parameters.reduce_over_data();
 
     StepReport report;
     report.step = step;
     report.learning_rate = learning_rate_of(config_.optimizer, step);
     report.total_weights = sums[1];
+    const std::span<float> max_logits = decoder_.max_logits();
     if (config_.records_max_logits()) {
+      all_reduce_max(world_, max_logits);
       report.max_logit = double{*std::max_element(max_logits.begin(), max_logits.end())};
     }
     report.seconds_waiting = sums[2] / world_.size();
